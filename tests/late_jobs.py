@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from forkpoint.model.capture import Capture
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 from small_jobs import SmallJob
 
 MS = 1_000_000
@@ -29,7 +29,7 @@ def job_with(late: Lateness, world: int = 4, slots: int = 40, spacing: int = 100
 
 def placed(capture: Capture, hosts: int = 1) -> Capture:
     world = len(capture.traces)
-    places = tuple(Place(rank, f"node{rank * hosts // world}", None, "", "log", rank) for rank in range(world))
+    places = tuple(RankPlace(rank, f"node{rank * hosts // world}", None, "", "log", rank) for rank in range(world))
     return replace(capture, places=places)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.log import LogEvent
-from forkpoint.model.records import Record
+from forkpoint.model.records import TraceRecord
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.traces import Traces
 from forkpoint.traces.dump import decode
@@ -70,9 +70,9 @@ class SmallJob:
         traces = Traces.of((self.record(rank, tables, (buffer or {}).get(rank)) for rank in kept), tables)
         return Capture(traces, tables.build(), events, stacks, logs=logs)
 
-    def record(self, rank: int, tables: SharedTables, buffer: int | None = None) -> Record:
+    def record(self, rank: int, tables: SharedTables, buffer: int | None = None) -> TraceRecord:
         columns = decode(self.dump(rank, buffer), f"rank_{rank}")
-        return Record(rank, f"rank_{rank}", summarise(columns, rank, tables))
+        return TraceRecord(rank, f"rank_{rank}", summarise(columns, rank, tables))
 
     def dump(self, rank: int, buffer: int | None = None) -> bytes:
         mine = [(name, *rest) for name, rest in self.groups.items() if rank in rest[1]]

@@ -34,7 +34,7 @@ def test_a_dump_of_a_job_of_another_size_is_left_out(tmp_path: Path) -> None:
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 
     assert verdict.cause is Cause.HEALTHY
-    assert ["of another job (8 ranks" in one.why for one in verdict.coverage.set_aside] == [True]
+    assert ["from another job (8 ranks" in one.why for one in verdict.coverage.set_aside] == [True]
 
 
 def test_a_stale_file_of_an_earlier_run_is_left_out(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_stale_file_of_an_earlier_run_is_left_out(tmp_path: Path) -> None:
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 
     assert verdict.suspects == ()
-    assert ["of another run" in one.why for one in verdict.coverage.set_aside] == [True]
+    assert ["from another run" in one.why for one in verdict.coverage.set_aside] == [True]
 
 
 def test_a_dump_of_another_script_that_agrees_in_no_call_is_set_aside(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_content_that_names_its_rank_goes_before_the_file_name(tmp_path: Path) -
     capture = forkpoint.read([str(tmp_path)])
 
     assert [t.rank for t in capture.traces] == [2]
-    assert "named rank 0, but its content is rank 2's" in capture.problems[0].text
+    assert "named rank 0, but its content is from rank 2" in capture.problems[0].text
 
 
 def test_a_dump_without_a_rank_is_said_not_guessed(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_dump_of_another_library_is_left_out(tmp_path: Path) -> None:
     capture = forkpoint.read([str(tmp_path)])
 
     assert [t.rank for t in capture.traces] == [0, 1, 2, 3]
-    assert "a dump of gloo: the others are of nccl" in capture.set_aside[0].why
+    assert "a dump from gloo: the others are from nccl" in capture.set_aside[0].why
 
 
 def _shifted(job: SmallJob, ns: int) -> SmallJob:

@@ -2,7 +2,7 @@
 
 from forkpoint.diverge.align import align
 from forkpoint.model.capture import Capture
-from forkpoint.model.records import Record
+from forkpoint.model.records import TraceRecord
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.timeline import Gap
 from forkpoint.model.traces import Traces
@@ -51,7 +51,7 @@ def test_a_cut_dump_says_nothing_about_what_came_after_the_cut() -> None:
     for _ in range(6):
         job.op()
     data, tables = job.dump(1), SharedTables()
-    cut = Record(1, "cut", summarise(decode(data[: len(data) * 2 // 3], "cut"), 1, tables))
+    cut = TraceRecord(1, "cut", summarise(decode(data[: len(data) * 2 // 3], "cut"), 1, tables))
 
     timeline = align(Capture(Traces.of((job.record(0, tables), cut), tables), tables.build()))
 

@@ -39,7 +39,7 @@ def test_counters_of_a_cut_dump_show_who_did_not_come() -> None:
     verdict = _stopped(2)
 
     assert (verdict.cause, verdict.suspects) == (Cause.HOST_STALL, (2,))
-    assert "rank 2 last enqueued seq 40, by its counters" in [evidence.says for evidence in verdict.evidence]
+    assert "rank 2 last enqueued seq 40, according to its counters" in [evidence.says for evidence in verdict.evidence]
 
 
 def test_a_rank_that_counts_more_calls_than_it_finished_is_not_said_to_be_idle() -> None:

@@ -21,7 +21,7 @@ RESET = said(
 )
 CRASHED = said(LogKind.CRASHED, 20, "terminate called without an active exception")
 FAULT = said(LogKind.CRASHED, 20, "Fatal Python error: Segmentation fault")
-CUT = said(LogKind.EXCEPTION, 5, "a traceback that is cut")
+CUT = said(LogKind.EXCEPTION, 5, "a truncated traceback")
 OWN = said(LogKind.EXCEPTION, 5, "ValueError: no such file", "ValueError")
 HANDLED = said(LogKind.EXCEPTION, 2, "KeyError: 'crc'", "KeyError")
 NOTICE = said(LogKind.NOTICE, 3, "step 6 skipped: bad magic in shard 3")

@@ -14,7 +14,7 @@ from forkpoint.knowledge.variables import may_be_shown, shown
 from forkpoint.model.capture import Capture, Problem, Remark
 from forkpoint.model.entries import Tables
 from forkpoint.model.log import LogEvent, LogKind, Speaker
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 from forkpoint.redact import Redactor
 from looping import for_each
 from small_jobs import SmallJob
@@ -206,7 +206,7 @@ def spoken(host: str | None, text: str, line: int = 1) -> LogEvent:
 
 CLUSTER = replace(
     SmallJob(2).capture(),
-    places=tuple(Place(r, f"gpu{r + 1}", 0, "1b000", "log_rank_0.txt", 1) for r in range(12)),
+    places=tuple(RankPlace(r, f"gpu{r + 1}", 0, "1b000", "log_rank_0.txt", 1) for r in range(12)),
     events=(
         spoken("login", "peer 10.0.0.9 of /home/zoe/x.py is gone"),
         spoken(None, "peer 10.0.0.10 of /home/adam/x.py is gone"),

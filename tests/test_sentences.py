@@ -56,7 +56,7 @@ def test_a_rank_whose_counters_count_did_not_have_its_recorder_off(tmp_path: Pat
     verdict = written(tmp_path, job, range(3))
 
     assert "recorder was off" not in said(verdict)
-    assert "last enqueued seq 9, by its counters" in said(verdict)
+    assert "last enqueued seq 9, according to its counters" in said(verdict)
 
 
 def test_a_rank_that_may_have_called_nothing_yet_is_not_said_to_have_its_recorder_off(tmp_path: Path) -> None:

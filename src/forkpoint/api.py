@@ -62,9 +62,9 @@ class Verdict(JudgedVerdict):
         return render_entries_text(find(str(self.cause)), _WIDTH)
 
     def _repr_html_(self) -> str:
-        from forkpoint.report.notebook import render_snippet  # noqa: PLC0415 - as above
+        from forkpoint.report.notebook import render_notebook  # noqa: PLC0415 - as above
 
-        return render_snippet(self)
+        return render_notebook(self)
 
     def __str__(self) -> str:
         return self.headline or self.summary

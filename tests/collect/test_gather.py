@@ -81,7 +81,7 @@ def test_a_cut_dump_one_of_another_run_and_an_old_log_are_marked(tmp_path: Path,
 
     files = {Path(file.origin).relative_to(run).as_posix(): file for file in gathered(tmp_path, run).files}
 
-    assert "of another run" in (files["old/nccl_trace_rank_0"].stale or "")
+    assert "from another run" in (files["old/nccl_trace_rank_0"].stale or "")
     assert "cut at byte" in (files["dumps/nccl_trace_rank_1"].truncated or "")
     assert "before the first call" in (files["log_rank_1.txt"].stale or "")
     rest = [files["dumps/nccl_trace_rank_0"], files["log_rank_0.txt"]]

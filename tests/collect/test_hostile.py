@@ -92,8 +92,8 @@ def test_a_bomb_is_left_out_where_its_budget_ends_and_the_rest_is_packed(
     manifest = collect(Wanted((str(folder),)), str(tmp_path / "out"))
     bundle = make_bundle(BundleOrder((str(folder),), str(tmp_path / "t.tar.gz"), str(tmp_path / "t.map.json")))
 
-    assert any("grows more than" in problem.text for problem in capture.problems)
+    assert any("expands more than" in problem.text for problem in capture.problems)
     assert {file.kind: file.size for file in manifest.files}["archive"] == len(data)
-    assert any("grows more than" in problem.text for problem in bundle.left_out)
+    assert any("expands more than" in problem.text for problem in bundle.left_out)
     assert "evidence/evidence/log_rank_1.txt" in [item.name for item in bundle.inside]
     assert sum(item.size or 0 for item in bundle.inside) < 80 << 20

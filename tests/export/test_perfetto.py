@@ -163,7 +163,7 @@ def test_past_the_limit_the_newest_of_every_rank_are_kept_and_it_is_said(
     trace = written(job, tmp_path)
 
     assert {event["args"]["seq"] for event in slices(trace)} == {36, 37, 38, 39, 40}
-    assert trace["otherData"]["left_out"] == "of 2 ranks all but their newest 5 entries"
+    assert trace["otherData"]["left_out"] == "all but the newest 5 entries of 2 ranks"
     labels = [event["args"]["labels"] for event in of(trace, "M") if event["name"] == "process_labels"]
     assert labels == ["35 older entries left out"] * 2
 

@@ -40,7 +40,7 @@ def test_a_second_dump_behind_the_first_is_said(tmp_path: Path):
 
     problems = {Path(problem.file).name: problem.text for problem in read([str(folder)]).problems}
 
-    assert "bytes stand behind its end" in problems["nccl_trace_rank_3"]
+    assert "bytes after its end" in problems["nccl_trace_rank_3"]
 
 
 def broken(*_args: object, **_named: object) -> object:
@@ -112,7 +112,7 @@ def test_a_reader_that_breaks_costs_that_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("FORKPOINT_NATIVE", "0")
     monkeypatch.setattr("forkpoint.traces.dump.finish", broken)
 
-    with pytest.raises(UnreadableInput, match="forkpoint broke on it"):
+    with pytest.raises(UnreadableInput, match="forkpoint failed on it"):
         read([str(folder)])
 
 
@@ -126,12 +126,12 @@ def test_a_text_that_is_written_once_and_meant_a_thousand_times_is_refused_by_bo
     make = AMPLIFIED[name]
     folder = with_good(tmp_path / name.replace(" ", "-"), "nccl_trace_rank_3.gz", packed(make(150, 300_000)))
 
-    with pytest.raises(HostileInput, match="unfolds to far more text"):
+    with pytest.raises(HostileInput, match="expands to far more text"):
         decode(make(150, 300_000), "f")
     for reader in READERS:
         monkeypatch.setenv("FORKPOINT_NATIVE", reader)
         (problem,) = read([str(folder)]).problems
-        assert "unfolds to far more text" in problem.text
+        assert "expands to far more text" in problem.text
     assert len(decode(make(20, 1000), "f").group) == 20
 
 

@@ -68,7 +68,7 @@ def test_a_stream_that_holds_more_than_a_dump_may_is_refused(tables: SharedTable
     reader = DumpReader(tables, FileNames())
 
     assert reader.read(NAME, io.BytesIO(SHORT))[0].rank == 1
-    with pytest.raises(HostileInput, match=f"{NAME}: has {len(SHORT) + 1} bytes, and a dump may have {len(SHORT)}"):
+    with pytest.raises(HostileInput, match=f"{NAME}: has {len(SHORT) + 1} bytes; the limit for a dump is {len(SHORT)}"):
         reader.read(NAME, io.BytesIO(LONG))
 
 

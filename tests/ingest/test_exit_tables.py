@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from forkpoint.evidence.exit_tables import read_exit_table
+from forkpoint.evidence.processes import read_exit_table
 from forkpoint.model.verdict import Cause
 from texts import CLOSED, diagnose, logs, raised
 

@@ -1,6 +1,6 @@
 """Process groups that were taken down and made again in the same process: only the last generation counts."""
 
-from forkpoint.model.records import Record
+from forkpoint.model.records import TraceRecord
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.traces import Traces
 from forkpoint.traces.dump import decode
@@ -40,7 +40,7 @@ def test_with_the_default_group_every_other_group_went_too() -> None:
 
 def test_a_group_that_only_the_first_world_used_leaves_no_trace() -> None:
     tables = SharedTables()
-    record = Record(0, "dump", summarise(decode(dump({"0": 1, "1": 2}, {"0": 2}), "dump"), 0, tables))
+    record = TraceRecord(0, "dump", summarise(decode(dump({"0": 1, "1": 2}, {"0": 2}), "dump"), 0, tables))
     (trace,) = Traces.of([record], tables)
 
     assert [(group.name, group.collectives.count) for group in trace.groups if group.collectives] == [("0", 2)]

@@ -68,8 +68,8 @@ def test_the_first_attempt_that_failed_is_judged_and_the_rest_is_listed(tmp_path
     chosen = read(tmp_path, files, Choice(attempt=2))
 
     assert [one.why for one in capture.set_aside] == [
-        "from attempt 0, and attempt 1 is judged (--attempt)",
-        "from attempt 2, and attempt 1 is judged (--attempt)",
+        "from attempt 0; attempt 1 is judged (--attempt)",
+        "from attempt 2; attempt 1 is judged (--attempt)",
     ]
     assert {e.file for e in chosen.events} == {str(tmp_path / "run/attempt_2/0/stderr.log")}
 

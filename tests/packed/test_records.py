@@ -6,7 +6,7 @@ import pytest
 
 from forkpoint.evidence.file_names import claim_rank
 from forkpoint.model.op import Op
-from forkpoint.model.records import Record
+from forkpoint.model.records import TraceRecord
 from forkpoint.model.tables import SharedTables, TableKind
 from forkpoint.model.trace import ChannelTrace, GroupTrace, RankTrace, Track
 from forkpoint.model.traces import Traces
@@ -40,7 +40,7 @@ def test_a_record_holds_the_ops_of_its_dump(path: Path) -> None:
     tables = SharedTables()
     columns = decode(path.read_bytes(), path.name)
     rank = claim_rank(columns, path.name).rank or 0
-    record = Record(rank, path.name, summarise(columns, rank, tables))
+    record = TraceRecord(rank, path.name, summarise(columns, rank, tables))
 
     (trace,) = Traces.of([record], tables)
 
@@ -83,7 +83,7 @@ def test_declared_members_count_where_a_dump_states_none() -> None:
     assert declared[1:2][0].record.data != traces[1].record.data
 
 
-def pipeline() -> tuple[Record, SharedTables]:
+def pipeline() -> tuple[TraceRecord, SharedTables]:
     """A rank with collectives in two groups, messages and an op that is still running."""
     job = SmallJob(4, groups={"1": ("pp", (0, 1))})
     for _ in range(3):
@@ -102,9 +102,9 @@ def test_a_record_that_ends_early_or_goes_on_is_refused() -> None:
 
     for end in range(len(record.data)):
         with pytest.raises(DAMAGE):
-            verifier.verify(Record(0, "cut", record.data[:end]))
+            verifier.verify(TraceRecord(0, "cut", record.data[:end]))
     with pytest.raises(DAMAGE):
-        verifier.verify(Record(0, "long", record.data + b"\0"))
+        verifier.verify(TraceRecord(0, "long", record.data + b"\0"))
 
 
 def test_whatever_byte_of_a_record_is_changed_it_is_refused_or_can_be_read() -> None:
@@ -114,7 +114,7 @@ def test_whatever_byte_of_a_record_is_changed_it_is_refused_or_can_be_read() -> 
     for at in range(len(record.data)):
         for change in (0x01, 0x80, 0xFF):
             data = record.data[:at] + bytes([record.data[at] ^ change]) + record.data[at + 1 :]
-            changed = Record(0, "changed", data)
+            changed = TraceRecord(0, "changed", data)
             try:
                 verifier.verify(changed)
             except DAMAGE:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forkpoint.model import records as store
-from forkpoint.model.records import HEAD, Record, RecordStore
+from forkpoint.model.records import HEAD, RecordStore, TraceRecord
 
 
 @pytest.fixture(autouse=True)
@@ -16,9 +16,9 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "IN_MEMORY", 1000)
 
 
-def records() -> Iterator[Record]:
+def records() -> Iterator[TraceRecord]:
     for rank in range(40, 0, -1):
-        yield Record(rank, f"/dumps/nccl_trace_rank_{rank}", bytes([rank]) * (HEAD.size + 7 * rank))
+        yield TraceRecord(rank, f"/dumps/nccl_trace_rank_{rank}", bytes([rank]) * (HEAD.size + 7 * rank))
 
 
 def filled() -> RecordStore:
@@ -28,7 +28,7 @@ def filled() -> RecordStore:
     return kept
 
 
-def told(kept: RecordStore) -> list[Record]:
+def told(kept: RecordStore) -> list[TraceRecord]:
     return [*kept]
 
 
@@ -45,9 +45,9 @@ def test_a_file_that_grows_between_two_looks_changes_nothing_before_it() -> None
     kept = filled()
     first = told(kept)
 
-    kept.append(Record(99, "late", b"x" * 2000))
+    kept.append(TraceRecord(99, "late", b"x" * 2000))
 
-    assert told(kept) == [*first, Record(99, "late", b"x" * 2000)]
+    assert told(kept) == [*first, TraceRecord(99, "late", b"x" * 2000)]
 
 
 def test_where_no_file_can_be_made_records_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -67,6 +67,6 @@ def test_where_the_disk_is_full_records_stay_in_memory(monkeypatch: pytest.Monke
 
 def test_a_name_that_is_no_text_comes_back_as_it_was() -> None:
     kept = RecordStore()
-    kept.append(Record(3, "dump_\udcff", b"\0" * HEAD.size))
+    kept.append(TraceRecord(3, "dump_\udcff", b"\0" * HEAD.size))
 
     assert kept[0].file == "dump_\udcff"

@@ -1,7 +1,7 @@
 import numpy as np
 
 from forkpoint.model.picture import Picture
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 from looping import for_each
 from pictures.drawn import drawn
 from small_jobs import SmallJob
@@ -78,7 +78,7 @@ def test_groups_that_do_not_tile_the_job_are_no_axis(members: tuple[tuple[int, .
 
 def test_without_such_groups_it_is_node_by_local_rank() -> None:
     capture = job_of(4, {}).capture()
-    places = tuple(Place(rank, "ab"[rank // 2], 1 - rank % 2, "", "log", 1) for rank in range(4))
+    places = tuple(RankPlace(rank, "ab"[rank // 2], 1 - rank % 2, "", "log", 1) for rank in range(4))
 
     picture = drawn(type(capture)(capture.traces, capture.tables, places=places)).picture
 
@@ -89,7 +89,7 @@ def test_without_such_groups_it_is_node_by_local_rank() -> None:
 
 def test_hosts_of_some_ranks_alone_are_kept_but_lay_out_nothing() -> None:
     capture = job_of(4, {}).capture()
-    places = (Place(1, "a", None, "", "log", 1), Place(2, "b", None, "", "log", 1))
+    places = (RankPlace(1, "a", None, "", "log", 1), RankPlace(2, "b", None, "", "log", 1))
 
     picture = drawn(type(capture)(capture.traces, capture.tables, places=places)).picture
 

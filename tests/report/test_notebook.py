@@ -8,7 +8,7 @@ import forkpoint
 import verdicts
 from cases import CASES
 from forkpoint.model.verdict import Verdict
-from forkpoint.report.notebook import render_snippet
+from forkpoint.report.notebook import render_notebook
 from looping import for_each
 from report.hostile import STRINGS, hostile
 
@@ -34,12 +34,12 @@ class Reader(HTMLParser):
 def test_a_verdict_shows_itself_through_the_public_door() -> None:
     verdict = forkpoint.diagnose(CASES / "0001" / "capture")
 
-    assert verdict._repr_html_() == render_snippet(verdict)
+    assert verdict._repr_html_() == render_notebook(verdict)
     assert verdict.headline in Reader(verdict._repr_html_()).text
 
 
 def test_the_snippet_has_the_sentence_the_cohorts_and_the_sites() -> None:
-    text = Reader(render_snippet(verdicts.FOUND)).text
+    text = Reader(render_notebook(verdicts.FOUND)).text
 
     assert verdicts.FOUND.headline in text
     assert "suspect: rank 0" in text
@@ -49,7 +49,7 @@ def test_the_snippet_has_the_sentence_the_cohorts_and_the_sites() -> None:
 
 @for_each("string", STRINGS, ids=lambda s: ascii(s[:20]))
 def test_a_hostile_string_stays_text(string: str) -> None:
-    document = render_snippet(hostile(string))
+    document = render_notebook(hostile(string))
 
     assert set(Reader(document).tags) <= ALLOWED
     assert document.isprintable()
@@ -58,8 +58,8 @@ def test_a_hostile_string_stays_text(string: str) -> None:
 
 @given(verdicts.VERDICTS)
 def test_any_verdict_gives_text_in_plain_tags(verdict: Verdict) -> None:
-    assert set(Reader(render_snippet(verdict)).tags) <= ALLOWED
+    assert set(Reader(render_notebook(verdict)).tags) <= ALLOWED
 
 
 def test_many_cohorts_are_counted() -> None:
-    assert "2 more cohorts" in render_snippet(verdicts.crowded(1000))
+    assert "2 more cohorts" in render_notebook(verdicts.crowded(1000))

@@ -72,7 +72,7 @@ def test_without_a_place_there_is_no_result_but_the_sentence_is_said() -> None:
     run = run_of(replace(verdicts.FOUND, sites=()))
 
     assert run["results"] == []
-    assert said(run) == [f"{verdicts.FOUND.headline} No place in source is known."]
+    assert said(run) == [f"{verdicts.FOUND.headline} The place in the source is not known."]
 
 
 def test_a_healthy_job_has_neither() -> None:

@@ -88,7 +88,7 @@ def test_the_timeline_takes_five_lines_and_tells_of_suspects_and_machines_first(
         "01:18:09Z node-1: Xid 79",
         "01:18:27Z ranks 1-3 timed out in ALLREDUCE seq 16 after 20.1 s",
         "01:18:27Z ranks 1-3 timed out in ALLREDUCE seq 16 after 20.1 s",
-        "10 more moments: -v",
+        "10 more moments (-v)",
     ]
 
 
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_counted() -> None:
     text = "\n".join(lines(verdicts.crowded(1000)))
 
     assert "and 4 more cohorts" in text
-    assert "1000 more pieces: -v" in text
+    assert "1000 more pieces (-v)" in text
     assert not any(line.endswith("...") for line in text.split("\n"))
 
 
@@ -161,7 +161,7 @@ def test_the_fork_is_shown_as_compilers_show_an_error() -> None:
         "   |",
         "14 | def log_progress(step, metric):",
         "15 |     if is_main_process():",
-        "   |        ^^^^^^^^^^^^^^^^^ rank 0 parted here",
+        "   |        ^^^^^^^^^^^^^^^^^ rank 0 diverged here",
         "16 |         log(metric.compute())  <- rank 0",
         "   |",
     ]
@@ -186,7 +186,7 @@ def test_of_a_long_patch_the_hunk_at_the_fork_is_shown_whole() -> None:
 
     assert "          +if b:" in text
     assert "          +line 3" not in text
-    assert "          21 more lines of the patch: -v" in text
+    assert "          21 more lines of the patch (-v)" in text
     assert "          +line 3" in render_text(long, 80, verbose=True).plain.split("\n")
 
 

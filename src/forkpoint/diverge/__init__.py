@@ -1,6 +1,6 @@
-"""Stage 4: Timeline, Partings -> Divergence. The earliest parting, found through who waits for whom.
+"""Stage 4: Timeline, Partings -> Divergences. Finds the earliest parting by following who waits for whom.
 
-A rank that waits in one group for a rank that is held in another is a victim: blame follows the waits to their end.
+A rank that waits in one group for a rank that is blocked in another is a victim: blame follows the waits to their end.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from forkpoint.model.trace import Track
 
 
 def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple[Divergence, ...]:
-    """Where ranks part, earliest cause first: the first is the fork point, the others are alternatives."""
+    """Where ranks diverge, earliest cause first: the first is the fork point, the others are alternatives."""
     waits = find_waits(timeline)
     odd_end = _common_end(partings)
     found = [_from_parting(p, odd_end, timeline) for p in partings]
@@ -67,7 +67,7 @@ def _from_parting(parting: Parting, odd_end: tuple[int, ...], timeline: Timeline
 
 
 def _odd_side(parting: Parting, group: GroupTimeline, unknown: int, timeline: Timeline) -> tuple[int, ...]:
-    """The majority decides; where ranks without a dump could overturn it, the comparison with parallel groups does."""
+    """The majority decides; if ranks without a dump could overturn it, the comparison with parallel groups does."""
     voted = parting.odd or odd_ranks(parting.sides, unknown + _unseen(group, timeline))
     return voted or Replicas(timeline).find_odd(parting.sides, parting.group, parting.seq)
 
@@ -75,7 +75,9 @@ def _odd_side(parting: Parting, group: GroupTimeline, unknown: int, timeline: Ti
 def _shift(
     sides: tuple[tuple[int, ...], ...], odd: tuple[int, ...], seq: int, group: GroupTimeline, timeline: Timeline
 ) -> Shift | None:
-    """Whether the odd side had already drifted before it became visible; without an odd side, the smaller one is measured."""
+    """Whether the odd side was already off by some ops before this became visible. Without an odd side, the smaller side is
+    compared.
+    """
     other = next((side for side in sides if odd and set(side) <= set(odd)), sides[-1])
     usual = next((side for side in sides if side != other), None)
     tracks = [_longest(side, group) for side in (usual or (), other)]
@@ -91,7 +93,7 @@ def _longest(side: Iterable[int], group: GroupTimeline) -> Track | None:
 
 
 def _message_counts(timeline: Timeline, waits: Waits) -> list[Divergence]:
-    """Channels whose ends differ by some messages. Counts only if a rank waits: order alone proves nothing."""
+    """The channel whose ends issued different numbers of messages. Only if a rank waits: order alone proves nothing."""
     shift = find_message_shift(timeline) if waits else None
     if shift is None:
         return []
@@ -112,7 +114,7 @@ def _message_counts(timeline: Timeline, waits: Waits) -> list[Divergence]:
 
 
 def _left_replicas(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
-    """The one end of a hanging channel that did not do what its replicas did; nothing if there are several."""
+    """The one end of a hanging channel that did not do what its replicas did; None if there are several."""
     held = [waits[r].position for r in hang.cycle] if hang.cycle else _at_channel(hang, timeline)
     ends = {(rank, p.group) for p in held if p.channel for rank in p.channel if rank in timeline.positions}
     replicas = Replicas(timeline)
@@ -145,7 +147,9 @@ def _at_channel(hang: Divergence, timeline: Timeline) -> list[Position]:
 
 
 def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
-    """The end of the waits: a ring, ranks that nobody holds back, a slot that does not finish, or silence."""
+    """Where the waits end: in a ring, at ranks that wait for nobody, in a slot that does not finish, or at ranks without a
+    dump.
+    """
     if not waits:
         return None
     cycle = find_cycle(waits)
@@ -159,9 +163,8 @@ def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
     stuck = [w for w in waits.waiting if not w.held.on and not w.held.unknown]
     if stuck:
         return _at_wait(_first_of(stuck, waits), PartingKind.STUCK, waits, timeline)
-    ends = [
-        w for w in waits.waiting if not w.held.on
-    ]  # a rank that waits for a waiting rank is blocked by whatever blocks the latter
+    # A rank that waits for a waiting rank is blocked by whatever blocks the latter.
+    ends = [w for w in waits.waiting if not w.held.on]
     return _at_wait(_first_missed(ends or waits.waiting, waits, timeline), PartingKind.ABSENCE, waits, timeline)
 
 
@@ -186,7 +189,7 @@ def _first_of(waiting: Iterable[Waiting], waits: Waits) -> int:
 
 
 def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Divergence:
-    """Described from the slot in which the odd ranks are missing."""
+    """The divergence at the slot in which the odd ranks are missing."""
     odd, left = _odd_in_cycle(cycle, waits, timeline) if is_one_thread(cycle, waits) else ((), None)
     skipped = left is not None and left.by != 0
     missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.held.on)]
@@ -199,8 +202,8 @@ def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Diver
 
 
 def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[tuple[int, ...], Leaving | None]:
-    """The rank that never issued the call in which most wait, although they issued its call; else the rank that left its
-    replicas; else the rank that broke its own habit. A skipped message is reported for its channel, not here.
+    """The rank that never issued the call in which most wait, although they issued its call; else the rank that left the
+    program of its replicas; else the rank that broke its own pattern. A skipped message is reported for its channel.
     """
     missing, replicas = never_issued(cycle, waits, timeline.unseen), Replicas(timeline)
     left = None if missing else replicas.find_left(cycle)
@@ -211,12 +214,12 @@ def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> t
 
 
 def _is_due(rank: int, waiting: Waiting, waits: Waits, timeline: Timeline) -> bool:
-    """After its last call the absent rank used to continue in this very group: there it is missing first."""
+    """After its last call, the absent rank used to continue in this group: so it is missing here first."""
     return rank not in timeline.blind and next_group(timeline.traces[rank]) == waits.stand(waiting.ranks[0]).group.name
 
 
 def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> Divergence:
-    """Described by what this rank waits for."""
+    """The divergence at the slot in which this rank waits."""
     wait = waits[rank]
     seen = [r for r in wait.held.absent if r in timeline.positions or r in timeline.idle]
     free = tuple(r for r in seen if r not in waits)
@@ -225,7 +228,7 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
     group = timeline.of_group(wait.position.group)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
-    hidden = tuple(r for r in wait.held.absent if r not in seen)  # it is not here, and no evidence says where it is
+    hidden = tuple(r for r in wait.held.absent if r not in seen)  # absent, and no evidence says where they are
     unknown = len(wait.held.unknown) + len(hidden) + _unseen(group, timeline)
     odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
     if free and not odd and Replicas(timeline).are_alike(rank, group.group, seq):
@@ -266,7 +269,7 @@ def _unknown(group: GroupTimeline, seq: int) -> tuple[int, ...]:
 
 
 def _when(divergence: Divergence, timeline: Timeline) -> tuple[int, int, str]:
-    """When the slot of the fork was issued; 0 if that is no longer known: then it was earlier than anything known."""
+    """When the slot of the fork was issued; 0 if that is no longer known: it was then earlier than anything known."""
     seq = divergence.seq or 0
     tracks: list[Track | None] = []
     if divergence.channel is not None:

@@ -41,11 +41,11 @@ class _Job(Struct, frozen=True):
     cut: frozenset[int]
     tracks: GroupTracks
     surely_issued: list[int]
-    """Per kind of track."""
+    """Per kind of track, the highest seq that every member must have issued. `last_seq` is per kind, too."""
     last_seq: list[int]
 
     def kinds(self, held: GroupTraces) -> list[int]:
-        """Of each rank's track; NO_KIND without ops."""
+        """The kind of each rank's track; NO_KIND if it has no ops."""
         rows = held.rows
         if isinstance(rows, range):
             return self.tracks.kind[rows.start : rows.stop].tolist()
@@ -55,7 +55,7 @@ class _Job(Struct, frozen=True):
 def align_groups(
     rows: Rows, traces: TracesByRank, world: tuple[int, ...], cut: frozenset[int]
 ) -> tuple[GroupTimeline, ...]:
-    """Indexed as in the rows."""
+    """The groups in the order of `Rows.names`."""
     table = GroupRows(rows, traces)
     with_messages = frozenset(rows.channels.group.tolist())
     job = _Job(
@@ -97,7 +97,7 @@ def _is_uneven(shown: GroupTraces, job: _Job) -> bool:
 
 
 def _seen_members(name: GroupName, held: Iterable[int], world: tuple[int, ...]) -> tuple[int, ...]:
-    """Gloo dumps do not list group members: the default group is the world; of other groups only the ranks that used them are known."""
+    """Gloo dumps do not list group members. The default group is the world; of other groups only their users are known."""
     return world if name.desc == "default_pg" or name.name == "0" else tuple(sorted(held))
 
 
@@ -109,8 +109,8 @@ def _one_of_each(shown: GroupTraces, kinds: list[int]) -> tuple[tuple[int, int],
 
 
 def _may_belong(group: ProcessGroup, held: GroupTraces, job: _Job) -> tuple[int, ...]:
-    """A completed collective was issued by every member, so a complete dump without it cannot be a member's. Nothing is
-    known about the other ranks.
+    """Every member issued a collective that is completed, so a rank whose complete dump lacks it is not a member. All other
+    ranks may be.
     """
     used = any(kind != NO_KIND and job.surely_issued[kind] for kind in set(job.kinds(held)))
     known = frozenset(group.ranks)
@@ -124,7 +124,7 @@ def _tells_all(rank: int, job: _Job) -> bool:
 
 
 def _blind_after(shown: GroupTraces, kinds: list[int], job: _Job) -> Mapping[int, int]:
-    """Ranks that may have continued after the last op in their dump: the dump was truncated, or taken before those of its peers."""
+    """Ranks that may have continued after the last op in their dump: it was cut, or taken earlier than those of its peers."""
     distinct = set(kinds)
     known_by_peers = max((job.surely_issued[kind] for kind in distinct if kind != NO_KIND), default=0)
     last = {kind: 0 if kind == NO_KIND else job.last_seq[kind] for kind in distinct}
@@ -147,9 +147,8 @@ def _surely_issued(shape: TrackShape) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Stage 2: Capture -> Timeline. Groups are matched by name *and* members, ops by absolute sequence number.
-#
-# Never by record_id (each rank counts for itself), never relative to the first op or the first file read.
+# The whole timeline. Ops are never matched by record_id (each rank has its own numbering), nor relative to the first op or
+# to the first file that was read.
 
 MAX_WORLD = 1_000_000
 """Ten times the largest job in existence: a log that claims more is not trusted."""
@@ -210,12 +209,12 @@ def _shows_pending(trace: RankTrace) -> bool:
 
 
 def _is_idle(trace: RankTrace, with_messages: set[tuple[str, tuple[int, ...]]]) -> bool:
-    """As `_is_done`, and no group of it has messages, whose counters tell of the last one only."""
+    """Like `_is_done`, and none of its groups has messages: their counters show only the last op."""
     return _is_done(trace) and not any((g.name, g.members) in with_messages for g in trace.groups)
 
 
 def _is_done(trace: RankTrace) -> bool:
-    """Its counters say that what it enqueued last is done, in every group."""
+    """Its counters say that the last op it enqueued is done, in every group."""
     counted = [g for g in trace.groups if g.last_enqueued is not None]
     return bool(counted) and all(g.last_enqueued == g.last_completed for g in counted)
 
@@ -228,7 +227,7 @@ def _entering(rows: Rows, traces: Traces) -> frozenset[int]:
 
 
 def _world(capture: Capture) -> tuple[int, ...]:
-    """As declared; otherwise up to the highest rank that any evidence names: ranks are numbered from zero."""
+    """The declared world; otherwise all ranks from 0 up to the highest that any evidence names."""
     declared = _declared_world(capture)
     if declared:
         return declared
@@ -250,7 +249,7 @@ def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
 
 
 def _declared_world(capture: Capture) -> tuple[int, ...]:
-    """From the dumps, from logs of the creation of the default group (at INFO level), or from all_gather, if they agree."""
+    """From dumps, recorded values, logs of the creation of the default group (at INFO level), all_gather calls, or gloo's guess."""
     for trace in capture.traces:
         if trace.world and not trace.world_is_guess:
             return tuple(sorted(trace.world))
@@ -264,7 +263,7 @@ def _declared_world(capture: Capture) -> tuple[int, ...]:
 
 
 def _guessed_sizes(capture: Capture) -> set[int]:
-    """If every dump suggests the same ranks, starting at zero, and belongs to one of them."""
+    """The size that all dumps suggest, if they suggest the same ranks, starting at zero, and belong to them."""
     guesses = {trace.world for trace in capture.traces}
     worlds = {world for world in guesses if world and world == tuple(range(len(world)))}
     fits = len(guesses) == len(worlds) == 1 and all(trace.rank in next(iter(worlds)) for trace in capture.traces)
@@ -272,8 +271,8 @@ def _guessed_sizes(capture: Capture) -> set[int]:
 
 
 def _gathered_sizes(capture: Capture) -> set[int]:
-    """The number of members of gloo's default group: an all_gather has one output per member, each as large as the input,
-    or gloo refuses it.
+    """The size of gloo's default group: an all_gather has one output per member, each as large as the input; gloo rejects
+    anything else.
     """
     tracks = [g.collectives for t in capture.traces for g in t.groups if g.name == "0" and t.comm_lib == "gloo"]
     blocks = {key for track in tracks if track for key in track.blocks}

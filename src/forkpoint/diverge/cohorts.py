@@ -1,4 +1,4 @@
-"""Stage 3: Timeline -> Partings. Ranks that behaved the same at a slot form a cohort; and the one place where a divergence is built."""
+"""Stage 3: Timeline -> Partings. Groups ranks that behaved the same at a slot into cohorts; also builds divergences."""
 
 import numpy as np
 from msgspec import Struct
@@ -13,8 +13,8 @@ from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Stage 3: Timeline -> Partings. Ranks that behaved the same at a slot form a cohort; a slot with more than one kind of
-# behaviour is a parting. Nothing is judged here: all partings of all groups and channels are listed.
+# Stage 3: Timeline -> Partings. Ranks that behaved the same at a slot form a cohort; a slot with several kinds of behaviour
+# is a parting. Nothing is judged here: the partings of all groups and channels are listed.
 
 
 def find_partings(timeline: Timeline) -> tuple[Parting, ...]:
@@ -54,7 +54,7 @@ class _Behaviour(Struct, frozen=True):
 def _behaviour(group: GroupTimeline, rank: int, seq: int, timeline: Timeline) -> _Behaviour:
     gap = group.gap(rank, seq)
     if gap is Gap.NO_DUMP:
-        return _Behaviour(Role.SILENT, where="its dump ends before" if rank in timeline.traces else "no dump")
+        return _Behaviour(Role.SILENT, where="its dump ends before this" if rank in timeline.traces else "no dump")
     if gap is Gap.EVICTED:
         held = (
             "its dump leaves out finished ops" if timeline.traces[rank].is_partial else "no longer in its ring buffer"
@@ -74,7 +74,7 @@ def _absent(rank: int, group: GroupTimeline, timeline: Timeline) -> _Behaviour:
         last, counted = track.last if track else None, group.counter(rank)
         where = f"last issued {last.signatures[0].op} seq {last.seq}" if last else "issued nothing in this group"
         if not last and counted is not None and counted > 0:
-            where = f"last enqueued seq {counted}, by its counters"
+            where = f"last enqueued seq {counted}, according to its counters"
         return _Behaviour(Role.BEHIND, where=where, stack=last.stack if last else None)
     first = stands[0]
     place = f"channel {first.channel[0]}->{first.channel[1]} message" if first.channel else f"{first.group} seq"
@@ -110,7 +110,7 @@ def issued(track: Track, seq: int, tables: Tables) -> tuple[Signature | None, St
 
 def _channel_behaviour(rank: int, track: Track | None, number: int, timeline: Timeline) -> _Behaviour:
     if rank not in timeline.traces or (rank in timeline.blind and (track is None or number > track.last_seq)):
-        return _Behaviour(Role.SILENT, where="no dump" if rank not in timeline.traces else "its dump ends before")
+        return _Behaviour(Role.SILENT, where="no dump" if rank not in timeline.traces else "its dump ends before this")
     if track is not None and track.first_seq <= number <= track.last_seq:
         found = _present(track, number, timeline)
         # Both ends of a message share a token: the example behind it may be the other end's.
@@ -142,7 +142,7 @@ def _cohort(behaviour: _Behaviour, ranks: tuple[int, ...]) -> Cohort:
 
 
 class _DifferingSlots:
-    """The first slot of a group in which tracks differ. Groups whose members did the same are examined once."""
+    """The first slot of a group in which tracks differ. Groups with the same kinds of tracks are compared only once."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -166,7 +166,7 @@ def _metadata_partings(group: GroupTimeline, seq: int | None, timeline: Timeline
 
 
 def _by_token(tokens: dict[int, int]) -> tuple[tuple[int, ...], ...]:
-    """Ranks with equal tokens, the most numerous first."""
+    """Groups of ranks with equal tokens, the largest first."""
     found: dict[int, list[int]] = {}
     for rank, token in sorted(tokens.items()):
         found.setdefault(token, []).append(rank)
@@ -174,11 +174,11 @@ def _by_token(tokens: dict[int, int]) -> tuple[tuple[int, ...], ...]:
 
 
 def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
-    """all_to_all: what all members send must be what all members receive. Needs every member."""
+    """all_to_all: all members together must receive as many elements as they send. Needs every member's dump."""
     everyone = timeline.unseen == 0 and len(timeline.traces) == len(timeline.world)
     if not group.is_uneven or not (group.group.declared or everyone):
         return _lone_sender(group)
-    volumes = {rank: told for rank, trace in group.traces.items() if (told := trace.volumes)}
+    volumes = {rank: v for rank, trace in group.traces.items() if (v := trace.volumes)}
     seq = _first_unbalanced([(v.seqs, v.sent - v.received) for v in volumes.values()])
     if seq is None:
         return _lone_sender(group)
@@ -191,13 +191,13 @@ def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
 
 
 _LEAST_SENDERS = 3
-"""At least so many members must be seen: of two, either could be the one that changed its amount."""
+"""Minimum number of members with dumps: of two, either could be the one that changed its amount."""
 
 
 def _lone_sender(group: GroupTimeline) -> list[Parting]:
-    """An all_to_all for which some members have no dump, so amounts cannot be summed. A rank decides what it sends; its
-    peers decide what it receives. If all known members always sent and received one amount, and in the call in which
-    they wait one of them sends another amount while nobody receives another, that rank is the odd one.
+    """For an all_to_all in which some members have no dump, so that the amounts cannot be summed. A rank decides what it
+    sends; its peers decide what it receives. If all known members always sent and received one amount, and in the pending
+    call one of them sends another amount while all receive the usual one, that rank is the odd one.
     """
     seq = first_pending(group)
     told = {rank: v for rank, trace in group.traces.items() if (v := trace.volumes) and (v.seqs == seq).any()}
@@ -214,7 +214,7 @@ def _lone_sender(group: GroupTimeline) -> list[Parting]:
 
 
 def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:
-    """The first slot that every member holds and in which more or less is sent than received."""
+    """The first slot in which the totals sent and received differ, among the slots that all members hold."""
     common = kept[0][0]
     if all(np.array_equal(seqs, common) for seqs, _ in kept):  # the usual case
         bad = common[np.sum([more for _, more in kept], axis=0) != 0]
@@ -243,11 +243,10 @@ def _message_parting(channel: Channel, seq: int) -> Parting:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The one place where a `Divergence` is made: at a recorded slot or message, or in a group of which nothing was
-# recorded.
+# Building a `Divergence`: at a recorded slot or message, or in a group without records.
 
 
-def build_divergence(  # noqa: PLR0913 the parts of a divergence; all that can be confused are named
+def build_divergence(  # noqa: PLR0913 the parts of a divergence; those that could be confused are keyword-only
     how: PartingKind,
     where: GroupTimeline | Channel,
     at: int | None,
@@ -260,8 +259,8 @@ def build_divergence(  # noqa: PLR0913 the parts of a divergence; all that can b
     unknown: tuple[int, ...] = (),
     numbered: bool = True,
 ) -> Divergence:
-    """`at`: the slot or message whose cohorts are shown. It is the fork point unless `shift` says that one side had drifted
-    earlier. `numbered` False: the other end counts differently, so no number is given.
+    """`at`: the slot or message whose cohorts are shown. It is the fork point unless `shift` says that one side was off
+    before. `numbered` False: the two ends count messages differently, so no number is given.
     """
     channel = (where.source, where.destination) if isinstance(where, Channel) else None
     visible = at if numbered else None
@@ -290,14 +289,16 @@ def unrecorded_divergence(
     ranks: tuple[int, ...] = (),
     seq: int | None = None,
 ) -> Divergence:
-    """In the default group, where only logs or stacks say what ranks did. `ranks`: its members, if more than the cohorts'."""
+    """A divergence in the default group, if only logs or stacks say what ranks did. `ranks`: its members, if more than the
+    cohorts'.
+    """
     members = ranks or tuple(sorted(rank for cohort in cohorts for rank in cohort.ranks))
     group = ProcessGroup("0", "default_pg", members, declared=False)
     return Divergence(how, group, None, seq, seq, seq, cohorts, odd, tuple(cohort.ranks for cohort in cohorts))
 
 
 def first_pending(where: GroupTimeline | Channel) -> int | None:
-    """The first slot or message in which a rank still waits."""
+    """The first slot or message that is still pending on a rank."""
     if isinstance(where, Channel):
         tracks = [where.sent, where.received]
     else:

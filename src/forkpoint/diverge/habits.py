@@ -1,4 +1,4 @@
-"""What a rank usually does next, which side of a parting is the odd one, and since when a side is off by some ops."""
+"""What a rank usually calls next, which side of a parting is the odd one, and since when a side is off by some ops."""
 
 import numpy as np
 from msgspec import Struct
@@ -10,54 +10,54 @@ from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import RankTrace, Track
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a rank usually does next: programs repeat themselves, so the past says which of two ops is out of place.
+# What a rank usually calls next: programs repeat themselves, so history shows which of two ops is out of place.
 
 CONTEXT = 4
-"""How many ops before a slot must be equal for the past to count: the longest context first, down to one."""
+"""How many preceding ops are compared to find the same place in the past; if that finds none, fewer are, down to one."""
 
 
 def continues_pattern(track: Track, seq: int, tables: Tables) -> bool | None:
-    """Did the rank do at `seq` of this group what it did before in the same place? None: it was never there before."""
+    """Did the rank do at `seq` in this group what it did before in the same context? None: that context is new."""
     held = sequence(track, tables)
     at = seq - held.first
     return _is_usual(held.calls, at) if 0 < at < len(held) else None
 
 
 def keeps_habit(trace: RankTrace, record_id: int) -> bool | None:
-    """Did the rank, over all its groups, do at this entry what it did before after the same calls?"""
+    """Did the rank call at this entry, over all its groups, what it called before after the same calls? None: no history."""
     at = np.flatnonzero(trace.recent_records == record_id)
     return _is_usual(trace.recent_calls, int(at[0])) if at.size and at[0] > 0 else None
 
 
 def usual_place(trace: RankTrace, record_id: int) -> int | None:
-    """Index, among the recent calls, of what came last time at this place; None if there was no last time."""
+    """Index, among the recent calls, of what the rank called last time in this context; None: that context is new."""
     at = np.flatnonzero(trace.recent_records == record_id)
     if not at.size or at[0] == 0:
         return None
-    places = _like_places(trace.recent_calls, int(at[0]))
+    places = _same_context(trace.recent_calls, int(at[0]))
     return int(places[-1]) if places.size else None
 
 
 def next_group(trace: RankTrace) -> str | None:
-    """The name of the group in which the rank used to issue its next op after what it did last."""
+    """The name of the group in which the rank used to issue its next op after the calls it made last."""
     calls = trace.recent_calls
-    places = _like_places(calls, len(calls))
+    places = _same_context(calls, len(calls))
     return trace.groups[int(trace.recent_groups[places[-1]])].name if places.size else None
 
 
 def _is_usual(calls: Tokens, at: int) -> bool | None:
-    places = _like_places(calls, at)
+    places = _same_context(calls, at)
     return bool((calls[places] == calls[at]).any()) if places.size else None
 
 
-def _like_places(calls: Tokens, at: int) -> Ints:
-    """Earlier positions reached through the same calls, with as much context as was ever repeated."""
-    found = (_places_like(calls, at, length) for length in range(min(CONTEXT, at), 0, -1))
+def _same_context(calls: Tokens, at: int) -> Ints:
+    """Earlier positions after the same calls, with the longest context that ever occurred before."""
+    found = (_after_same_calls(calls, at, length) for length in range(min(CONTEXT, at), 0, -1))
     return next((places for places in found if places.size), np.zeros(0, np.int64))
 
 
-def _places_like(calls: Tokens, at: int, length: int) -> Ints:
-    """Earlier positions that were reached through the same `length` calls."""
+def _after_same_calls(calls: Tokens, at: int, length: int) -> Ints:
+    """Earlier positions whose last `length` calls are those before `at`."""
     alike = np.ones(at - length, dtype=np.bool_)
     for back in range(1, length + 1):
         alike &= calls[length - back : at - back] == calls[at - back]
@@ -65,14 +65,14 @@ def _places_like(calls: Tokens, at: int, length: int) -> Ints:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which side is the odd one. A majority decides only if no missing evidence could turn it over.
+# Which side is the odd one. A majority decides only if missing evidence could not overturn it.
 #
-# What a rank used to do is no proof against it: schedules change, and the rank at fault may be the one that did not
-# follow. It only tells which of "stayed behind" and "issued one too many" an absence is.
+# That a rank did something new does not prove it wrong: schedules change, and the rank at fault may be the one that did not
+# follow. History only decides whether an absence means "stayed behind" or "the others issued one op too many".
 
 
 def odd_ranks(sides: tuple[tuple[int, ...], ...], unknown: int) -> tuple[int, ...]:
-    """Of sides that did different things in one slot, largest first: the ranks outside the majority."""
+    """The ranks outside the majority. `sides` did different things in one slot; the largest comes first."""
     rest = tuple(sorted(r for side in sides[1:] for r in side))
     return rest if len(sides[0]) > len(rest) + unknown else ()
 
@@ -80,7 +80,7 @@ def odd_ranks(sides: tuple[tuple[int, ...], ...], unknown: int) -> tuple[int, ..
 def odd_at_absence(
     present: tuple[int, ...], absent: tuple[int, ...], seq: int, group: GroupTimeline, unknown: int, tables: Tables
 ) -> tuple[int, ...]:
-    """Some came to `seq`, some did not: did the absent stay behind, or did the present issue one op too many?"""
+    """Some ranks reached `seq`, some did not: did the absent stay behind, or did the present issue one op too many?"""
     habit = _regular(present, seq, group, tables)
     if len(present) > len(absent) + unknown or (habit is True and len(present) >= len(absent) + unknown):
         return absent
@@ -90,20 +90,20 @@ def odd_at_absence(
 
 
 def _regular(side: tuple[int, ...], seq: int, group: GroupTimeline, tables: Tables) -> bool | None:
-    """All ranks of a side did the same, so one represents it: the one with the longest record."""
+    """`continues_pattern` for a side. All its ranks did the same, so the one with the longest record stands for them."""
     tracks = [t for r in side if (t := group.track(r))]
     longest = max(tracks, key=lambda t: t.count, default=None)
     return continues_pattern(longest, seq, tables) if longest else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A rank that skipped an op among equal ones pairs its next op with its peers' current one: nothing looks wrong until
-# the end. Call stacks show since when.
+# If a rank skips one of several equal ops, its next op pairs with its peers' current one: nothing looks wrong until the
+# end. Call stacks show when it started.
 
 MAX_SHIFT = 512
-"""How many ops a side may be off: one iteration of a large model."""
+"""By how many ops a side may be off: one iteration of a large model."""
 PROOF = 3
-"""Ops that must fit the shift: of two, swapped ones fit as well (x y x against y x x)."""
+"""Ops that must match after shifting. Two are not enough: swapped ops would match, too (x y x against y x x)."""
 
 
 class FoundShift(Struct, frozen=True):
@@ -112,15 +112,15 @@ class FoundShift(Struct, frozen=True):
 
 
 def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> FoundShift | None:
-    """How `other` runs off `usual` from some slot up to `visible` on. None: no such run explains the difference."""
+    """By how many ops `other` is off from `usual`, since a slot up to `visible`. None: no shift explains the difference."""
     first = max(usual.first_seq, other.first_seq)
     ours, theirs = _calls_from(first, usual, tables), _calls_from(first, other, tables)
     limit = min(visible - first, len(ours), len(theirs))
     different = np.flatnonzero(ours[:limit] != theirs[:limit]) if limit > 0 else np.zeros(0, np.int64)
     start = int(different[0]) if different.size else visible - first
     if start <= 0 or not _is_telling(ours, theirs, start, _same_site(usual, other, first + start, tables)):
-        return None  # start 0: they were never equal, these ranks have different call sites
-    # If stacks show it before sizes do, it is measured up to there: what follows may have another reason.
+        return None  # start 0: they were never equal, so these ranks have different call sites
+    # If stacks show it before sizes do, only the part up to `visible` is compared: later differences may have other reasons.
     end = visible - first if different.size else max(len(ours), len(theirs))
     proof = min(PROOF, end - start) if different.size else PROOF
     for by in range(1, MAX_SHIFT + 1):
@@ -133,13 +133,13 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
 
 
 def _common(ahead: Tokens, behind: Tokens) -> int:
-    """How many calls both dumps hold, if they are the same."""
+    """The number of calls that both hold, if all of them are equal; else 0."""
     length = min(len(ahead), len(behind))
     return length if (ahead[:length] == behind[:length]).all() else 0
 
 
 def _fits_nowhere_before(calls: Tokens, longer: Tokens, by: int) -> bool:
-    """No smaller shift fits as many calls. Programs repeat themselves: the end of a dump fits some shift by chance."""
+    """No smaller shift matches all these calls. Programs repeat themselves: the end of a dump fits some shift by chance."""
     return bool(calls.size) and not any(
         (longer[other : other + len(calls)] == calls).all()
         for other in range(1, by)
@@ -148,8 +148,8 @@ def _fits_nowhere_before(calls: Tokens, longer: Tokens, by: int) -> bool:
 
 
 def _is_telling(ours: Tokens, theirs: Tokens, start: int, same_site: bool) -> bool:
-    """Where the call site is the same, odd ops among equal ones are changes of arguments, and fit any shift: if they are few, or
-    such as the other side never makes. Who is some calls off makes the same calls.
+    """Whether the differences can mean a shift. At the same call site, they are rather changed arguments (which would fit any
+    shift) if they are few, or calls that the other side never makes: a side that is off by some calls makes the same calls.
     """
     length = min(len(ours), len(theirs))
     different = ours[start:length] != theirs[start:length]

@@ -1,7 +1,7 @@
 """Messages between two collectives: the two ends of a channel must have issued the same number of them.
 
-A message carries how many collectives its group had done (its epoch). Epochs are absolute, so this holds for ring
-buffers that begin anywhere.
+A message records how many collectives its group had done (its epoch). Epochs are absolute, so this works wherever a ring
+buffer begins.
 """
 
 from collections import Counter
@@ -25,20 +25,20 @@ class MessageShift(Struct, frozen=True):
     by: int
     """Positive: the sender issued this many fewer."""
     number: int | None
-    """The first message without a counterpart; None where messages cannot be counted from the first."""
+    """The first message without a counterpart; None if messages cannot be numbered from the first one."""
 
 
 class _Epoch(Struct, frozen=True):
-    """What the ends of channels of one kind issued in an epoch that both hold from its beginning."""
+    """How many messages the two ends issued in an epoch that both dumps hold completely; for all channels of one kind."""
 
     epoch: int
     sent: int
     received: int
     channels: Sequence[int]
-    """Indexes."""
+    """Indexes into `Timeline.channels`."""
 
 
-class _Count(Struct, frozen=True):
+class _UnequalEpoch(Struct, frozen=True):
     channel: Channel
     epoch: int
     sent: int
@@ -46,7 +46,7 @@ class _Count(Struct, frozen=True):
 
 
 def find_message_shift(timeline: Timeline) -> MessageShift | None:
-    """The earliest epoch in which the ends of a channel differ although the end with fewer messages has moved on."""
+    """From the earliest epoch in which the ends of a channel differ although the end with fewer messages has moved on."""
     epochs = [e for channel, alike in timeline.channels.by_kind() for e in _epochs(channel, alike, timeline)]
     unequal = _unequal(epochs, timeline)
     if not unequal:
@@ -72,16 +72,16 @@ def _epochs(channel: Channel, alike: Sequence[int], timeline: Timeline) -> list[
     ]
 
 
-def _unequal(epochs: list[_Epoch], timeline: Timeline) -> list[_Count]:
-    """Where the end with fewer messages has finished the epoch, in the order of channels."""
+def _unequal(epochs: list[_Epoch], timeline: Timeline) -> list[_UnequalEpoch]:
+    """Unequal epochs that the end with fewer messages has finished, sorted by channel."""
     groups = {g.group: g for g in timeline.groups}
-    found: list[tuple[int, _Count]] = []
+    found: list[tuple[int, _UnequalEpoch]] = []
     for e in epochs:
         for index in e.channels if e.sent != e.received else ():
             channel = timeline.channels[index]
             fewer = channel.source if e.sent < e.received else channel.destination
             if not _is_blind(channel, timeline) and _reached(groups.get(channel.group), fewer) > e.epoch:
-                found.append((index, _Count(channel, e.epoch, e.sent, e.received)))
+                found.append((index, _UnequalEpoch(channel, e.epoch, e.sent, e.received)))
     return [count for _, count in sorted(found, key=lambda item: (item[0], item[1].epoch))]
 
 
@@ -91,7 +91,7 @@ def _is_blind(channel: Channel, timeline: Timeline) -> bool:
 
 
 def _holds(track: Track, epochs: Ints, epoch: int) -> bool:
-    """The ring buffer may have lost messages of the oldest epoch that it still holds."""
+    """The dump holds the whole epoch. Of the oldest epoch in a ring buffer, messages may be lost."""
     return track.from_start or epoch > int(epochs[0])
 
 
@@ -101,8 +101,8 @@ def _reached(group: GroupTimeline | None, rank: int) -> int:
     return track.last_seq if track else 0
 
 
-def _usual_count(unequal: list[_Count], equal: list[_Epoch], timeline: Timeline) -> int | None:
-    """What most ends of the epoch issued."""
+def _usual_count(unequal: list[_UnequalEpoch], equal: list[_Epoch], timeline: Timeline) -> int | None:
+    """The number of messages that most ends issued in the epoch; None if there is no most common number."""
     ends = Counter(n for c in unequal for n in (c.sent, c.received))
     for e in equal:
         ends[e.sent] += 2 * sum(not _is_blind(timeline.channels[index], timeline) for index in e.channels)
@@ -110,8 +110,8 @@ def _usual_count(unequal: list[_Count], equal: list[_Epoch], timeline: Timeline)
     return value if not rest or times > rest[0][1] else None
 
 
-def _odd_end(unequal: list[_Count], usual: int | None) -> int | None:
-    """The rank that is the odd end of every unequal channel."""
+def _odd_end(unequal: list[_UnequalEpoch], usual: int | None) -> int | None:
+    """The one rank that issued another number than usual; None if there are several."""
     if usual is None:
         return None
     odd = {c.channel.source for c in unequal if c.sent != usual} | {
@@ -127,7 +127,7 @@ def _is_waited_on(channel: Channel, timeline: Timeline) -> bool:
     )
 
 
-def _number(count: _Count, timeline: Timeline) -> int | None:
+def _number(count: _UnequalEpoch, timeline: Timeline) -> int | None:
     channel = count.channel
     if not channel.counted or channel.sent is None:
         return None

@@ -1,7 +1,7 @@
-"""Ranks in the same place of groups beside each other, such as one stage of many pipelines, run the same program.
+"""Ranks at the same position in parallel groups, such as one stage of many pipelines, run the same program: replicas.
 
-The two ends of a channel do different things, so between them no vote is possible. But each has replicas: where a rank
-left the program of all of its replicas, it is that rank which is off, and not its peer.
+The two ends of a channel do different things, so a vote between them is impossible. But each end has replicas: if a rank
+does not do what all its replicas do, that rank is wrong, not its peer.
 """
 
 from collections import Counter
@@ -16,30 +16,30 @@ from forkpoint.model.timeline import GroupTimeline, Position, Timeline
 from forkpoint.model.world import ProcessGroup
 
 MAX_REPLICAS = 16
-"""At most this many are asked: more would not change the answer."""
+"""At most this many are compared: more would not change the answer."""
 MIN_REPLICAS = 2
 """With a single replica, either of the two may be the odd one."""
 COMMON = 16
-"""Calls that a rank and its replica must have in common before they part."""
+"""Calls that a rank and its replica must have in common before they diverge."""
 MAX_OFFSET = 32
-"""Entries by which a replica's numbers may differ: a rank may have made a few more calls when it started."""
+"""By how many entries the numbering of two replicas may differ: a rank may have made a few more calls at the start."""
 MAX_MORE = 8
 """Entries that a rank may have skipped or added: a batch of messages."""
 WINDOW = 8
-"""Calls before a slot in which groups beside each other must be alike, so that the slot is the same place of the program."""
+"""Calls before a slot that must be equal in parallel groups, so that the slot is the same place in the program."""
 PROOF = 2
-"""Calls that must fit again after those that were skipped or added."""
+"""Calls that must match again after the skipped or added ones."""
 
 
 class Leaving(Struct, frozen=True):
-    """How a rank left the program of its replicas."""
+    """How a rank deviated from its replicas."""
 
     rank: int
     channel: tuple[int, int] | None
-    """Of the message, as global ranks; None: it is no message."""
+    """The message's channel, as global ranks; None: it is not a message."""
     by: int | None
-    """How many calls fewer it issued; negative: more. 0: as many, but another message or another order. None: it does
-    something else altogether.
+    """How many fewer calls it issued; negative: more. 0: as many, but another message or another order. None: it does
+    something else entirely.
     """
 
 
@@ -52,36 +52,36 @@ class _Row(Struct, frozen=True):
 
 
 class _Program(Struct, frozen=True):
-    """What a rank did last, over all its groups."""
+    """The last calls of a rank, over all its groups."""
 
     rows: list[_Row]
     first: int
-    """The number of the first row, counted on the rank itself."""
+    """The record_id of the first row."""
 
     def since(self, number: int) -> list[_Row]:
         return self.rows[number - self.first :]
 
 
 class _Parted(Struct, frozen=True):
-    """A rank's program aligned with that of a replica."""
+    """A rank's calls aligned with those of a replica. Entries are numbered as on the rank itself."""
 
     at: int | None
-    """The rank's first entry that differs; None: none."""
+    """The first entry that differs; None: all are equal."""
     end: int
-    """Entries before this one are held by both."""
+    """Both dumps hold the entries before this one."""
     mine: list[_Row]
     theirs: list[_Row]
-    """From that entry on."""
+    """Both from the first difference on."""
 
 
 class Replicas:
-    """Of any rank of a job."""
+    """Finds and compares the replicas of any rank of a job."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
 
     def find_leaving(self, rank: int, group: ProcessGroup) -> Leaving | None:
-        """None: the rank does what its replicas do, too few can be compared, or they do not agree."""
+        """How the rank deviated. None: it does what its replicas do, too few can be compared, or they do not agree."""
         beside = self._beside(rank, group)
         at = min((p.at for p in beside if p.at is not None), default=None)
         if at is None:
@@ -94,15 +94,15 @@ class Replicas:
         return _read(rank, group, longest, self._timeline) or (Leaving(rank, None, None) if agree else None)
 
     def find_left(self, ranks: Iterable[int]) -> Leaving | None:
-        """The one rank of these that left its replicas, if only one did, and the replicas in all its groups agree on it."""
+        """The one rank of these that deviated from its replicas, if it is the only one and all its groups agree on how."""
         found = {
             leaving for rank in ranks for group in self._groups(rank) if (leaving := self.find_leaving(rank, group))
         }
         return found.pop() if len(found) == 1 else None
 
     def find_mates(self, left: Leaving, ranks: Iterable[int]) -> tuple[int, ...]:
-        """The rank itself, and those of `ranks` that left their replicas in the same way. Only members of its small groups are
-        asked: ranks that take one branch together work on one replica, as a tensor-parallel pair does.
+        """The rank itself, and those of `ranks` that deviated in the same way. Only members of its small groups are compared:
+        ranks that take a branch together belong to one replica of the model, like a tensor-parallel pair.
         """
         small = [group.ranks for group in self._groups(left.rank) if len(group.ranks) <= MAX_REPLICAS]
         asked = set(ranks) & {rank for members in small for rank in members}
@@ -110,13 +110,13 @@ class Replicas:
         return tuple(sorted({left.rank, *mates}))
 
     def do_the_same(self, rank: int, entry: int) -> bool:
-        """All of them that hold this entry did up to it, and at it, what the rank did."""
+        """All replicas whose dumps hold this entry did the same as the rank, up to and including it."""
         beside = [p for group in self._groups(rank) for p in self._beside(rank, group) if p.end > entry]
         return len(beside) >= MIN_REPLICAS and all(p.at is None or p.at > entry for p in beside)
 
     def find_odd(self, sides: tuple[tuple[int, ...], ...], group: ProcessGroup, seq: int) -> tuple[int, ...]:
-        """Of members that did different things in one slot: those that did there what no group beside theirs did, where at
-        least two of these did what all the others did, in this slot and in those before it.
+        """The members that did in this slot what no parallel group did. Only if all other members did what at least two
+        parallel groups did, in this slot and the ones before it.
         """
         own = {rank: self._window(group, rank, seq) for side in sides for rank in side}
         beside = [windows for g in self._siblings(group) if (windows := self._windows(g, seq))]
@@ -132,20 +132,22 @@ class Replicas:
         return bool(window) and sum(window in windows for windows in beside) >= MIN_REPLICAS
 
     def owe_message(self, rank: int, group: ProcessGroup, channel: tuple[int, int]) -> bool:
-        """All of them went on from the call that the rank made last to a message on this channel."""
+        """After the rank's last call, all its replicas continued with a message on this channel."""
         beside = self._beside(rank, group)
         further = [p for p in beside if p.theirs and not p.mine]
         owed = [channel in _next_channels(p.theirs, group, self._timeline) for p in further]
         return all(p.at is None for p in beside) and len(owed) >= MIN_REPLICAS and all(owed)
 
     def are_past(self, rank: int, position: Position, peers: Container[int]) -> bool:
-        """Most of them have received from these peers what the rank still waits for: their batches are numbered alike."""
+        """Most of its replicas at these peers are past the batch of messages in which the rank waits: replicas number batches
+        alike.
+        """
         replicas = self._beside_peers(rank, position, peers)
         passed = [r for r in replicas if self._batch(r, position) > position.op.batch]
         return 2 * len(passed) > len(replicas)
 
     def _beside_peers(self, rank: int, position: Position, peers: Container[int]) -> list[int]:
-        """Replicas whose messages go to, or come from, one of these peers where the rank's own go to its peer."""
+        """Replicas whose counterpart of the rank's peer is one of `peers`."""
         assert position.channel is not None  # checked by the caller
         (peer,) = (end for end in position.channel if end != rank)
         members = position.group.ranks
@@ -159,13 +161,13 @@ class Replicas:
         return [parted for other in others if (parted := _lay_beside(own, other))]
 
     def _batch(self, rank: int, position: Position) -> int:
-        """The batch of messages in which it waits; the end if it waits in none."""
+        """The batch of messages in which a rank waits; one later than the position's if it waits in none."""
         positions = self._timeline.positions[rank]
         pending = [p.op.batch for p in positions if p.channel and p.group.desc == position.group.desc]
         return min(pending, default=position.op.batch + 1)
 
     def _siblings(self, group: ProcessGroup) -> list[ProcessGroup]:
-        """Groups of its kind, the nearest first: neighbours in a mesh most likely run the same part of the program."""
+        """Parallel groups, the nearest first: neighbours in a mesh most likely run the same part of the program."""
         beside = (g for g in self._kinds.get(_kind(group), ()) if g != group)
         return sorted(beside, key=lambda g: abs(g.ranks[0] - group.ranks[0]))[:MAX_REPLICAS]
 
@@ -174,7 +176,7 @@ class Replicas:
         return {window for rank in group.ranks if (window := self._window(group, rank, seq))}
 
     def _window(self, group: ProcessGroup, rank: int, seq: int) -> tuple[int, ...]:
-        """The last calls of the rank up to this slot; empty where its dump does not hold all of them."""
+        """The last calls of the rank up to this slot; empty if its dump does not hold all of them."""
         track = self._by_group[group].track(rank)
         if track is None or seq > track.last_seq:
             return ()
@@ -188,7 +190,7 @@ class Replicas:
         return {timeline.group: timeline for timeline in self._timeline.groups}
 
     def _groups(self, rank: int) -> list[ProcessGroup]:
-        """Its groups that have others beside them."""
+        """Its groups that have parallel groups."""
         own = [(g.desc, g.members) for g in self._timeline.traces[rank].groups if g.members]
         kinds = [(self._kinds.get((desc, len(members)), ()), members) for desc, members in own]
         return [group for beside, members in kinds if len(beside) > 1 for group in beside if group.ranks == members]
@@ -208,12 +210,12 @@ class Replicas:
 
 
 def _kind(group: ProcessGroup) -> tuple[str, int]:
-    """Groups of one description, as large as each other, stand beside each other."""
+    """Groups with the same description and size are parallel."""
     return group.desc, len(group.ranks)
 
 
 def _next_channels(rows: list[_Row], group: ProcessGroup, timeline: Timeline) -> list[tuple[int, int]]:
-    """Of the messages that come first, as the rank itself would issue them: those of one batch."""
+    """The channels of the leading messages in `rows`, mapped to this group's ranks."""
     messages = takewhile(lambda row: _peers(row, group, timeline), rows)
     return [_channel(row, group, timeline) for row in messages]
 
@@ -227,7 +229,7 @@ def _program(rank: int, timeline: Timeline) -> _Program:
 
 
 def _lay_beside(own: _Program, other: _Program) -> _Parted | None:
-    """None: the recorded past of the two differs, whatever the offset between their entries."""
+    """The two programs aligned; None: no offset makes their recorded calls match."""
     for offset in sorted(range(-MAX_OFFSET, MAX_OFFSET + 1), key=abs):
         start = max(own.first, other.first - offset)
         mine, theirs = own.since(start), other.since(start + offset)
@@ -240,7 +242,7 @@ def _lay_beside(own: _Program, other: _Program) -> _Parted | None:
 
 
 def _read(rank: int, group: ProcessGroup, parted: _Parted, timeline: Timeline) -> Leaving | None:
-    """What the rank did there instead: it left calls out, issued more of them, another message, or the same in another order."""
+    """What the rank did instead: skipped calls, issued extra ones, sent another message, or used another order."""
     mine, theirs = parted.mine, parted.theirs
     if _is_other_message(mine[0], theirs[0], group, timeline):
         return Leaving(rank, _channel(mine[0], group, timeline), 0)
@@ -253,7 +255,7 @@ def _read(rank: int, group: ProcessGroup, parted: _Parted, timeline: Timeline) -
 
 
 def _is_reordered(mine: list[_Row], theirs: list[_Row]) -> bool:
-    """The same calls in another order, then equal again."""
+    """The same calls in another order, and equal again after them."""
     for count in range(2, MAX_MORE + 1):
         if len(mine) >= count <= len(theirs) and Counter(mine[:count]) == Counter(theirs[:count]):
             return all(row == other for row, other in zip(mine[count:], theirs[count:], strict=False))
@@ -273,7 +275,7 @@ def _counted(rank: int, rows: list[_Row], sign: int, group: ProcessGroup, timeli
 
 
 def _is_other_message(mine: _Row, theirs: _Row, group: ProcessGroup, timeline: Timeline) -> bool:
-    """Between the same two, from the same line, only its size or type differs."""
+    """A message between the same two ranks, from the same line; only size or dtype differs."""
     peers = _peers(mine, group, timeline)
     return peers is not None and peers == _peers(theirs, group, timeline) and mine.stack == theirs.stack
 
@@ -285,12 +287,12 @@ def _channel(row: _Row, group: ProcessGroup, timeline: Timeline) -> tuple[int, i
 
 
 def _is_message(row: _Row, timeline: Timeline) -> bool:
-    """Or the entry that closes a batch of them."""
+    """A message, or the entry that closes a batch of messages."""
     return any(s.peers or s.is_marker for s in timeline.tables.signatures.get(row.call, ()))
 
 
 def _peers(row: _Row, group: ProcessGroup, timeline: Timeline) -> tuple[int, int] | None:
-    """(source, destination) as group ranks; None: no message of this kind of group."""
+    """(source, destination) as group ranks; None: not a message in this kind of group."""
     called = timeline.tables.signatures.get(row.call, ())
     peers = called[0].peers if called and row.group == group.desc else None
     return peers if peers and max(peers) < len(group.ranks) else None

@@ -1,4 +1,4 @@
-"""A ring of waits: which rank left the usual order, and did it skip an op or issue it at another place?"""
+"""Rings of waits: which rank left the usual order, and did it skip an op or issue it somewhere else?"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,18 +15,18 @@ from forkpoint.model.op import Tokens
 from forkpoint.model.timeline import GroupTimeline, Timeline
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A ring in which some began their next round while the others issued a call that none of them had issued before.
+# A ring in which some ranks began their next iteration while the others issued a call that no rank had issued before.
 
 
 def began_again(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
-    """One side skipped or added a call; it is no other order of the same calls.
+    """One side skipped or added a call; it is not the same calls in another order.
 
-    Who stands again in a call that both sides made before, from the very same lines, came round its loop to it. The
-    others wait in a call that nobody in the ring made before. Had it only another place in the round, those who came
-    round would have passed that place, and made it there.
+    A rank that waits in a call that both sides made before, from the same lines, has come around its loop. The others wait
+    in a call that nobody in the ring made before. If the two sides made that call at different places of the loop, the
+    ranks that came around would have passed its place and made it.
     """
     if any(waits[r].position.channel or not waits[r].position.op.stack for r in cycle):
-        return False  # without stacks the same sizes may be another call
+        return False  # without stacks, equal sizes may be another call
     made = {r: _made_before(r, cycle, waits[r], timeline) for r in cycle}
     new = [r for r in cycle if not made[r]]
     again = [r for r in cycle if {r, *(a for a in waits[r].held.absent if a in cycle)} <= made[r]]
@@ -41,7 +41,7 @@ def _made_before(rank: int, cycle: tuple[int, ...], wait: Wait, timeline: Timeli
 
 
 def _calls(group: GroupTimeline, rank: int, tables: Tables, since: int, until: int) -> Tokens:
-    """What the rank called from slot `since` on and before `until`, as far as its dump still holds it."""
+    """The rank's calls in slots `since` up to, but not including, `until`, as far as its dump holds them."""
     track = group.track(rank)
     if track is None:
         return np.zeros(0, np.uint64)
@@ -50,9 +50,8 @@ def _calls(group: GroupTimeline, rank: int, tables: Tables, since: int, until: i
 
 
 def is_permuted(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
-    """Every rank of the ring has issued all that the others in it wait in, and after that, on all of them, the same call of
-    a group of another kind. A rank that had skipped a call would come to that one before it came round to the skipped one
-    again.
+    """Every rank of the ring has issued all calls in which the others wait, and after that all of them issued one more equal
+    call. A rank that had skipped a call would reach that later call before it came around to the skipped one again.
     """
     inside = _inside(cycle, waits)
     if any(waits[r].held.absent or waits[r].held.unknown for r in inside):
@@ -63,8 +62,8 @@ def is_permuted(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> boo
 
 
 def odd_by_habit(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    """Those few that broke their own habit; else those that issued two calls in another order than most who made both; else
-    the smaller side.
+    """The minority that broke its own pattern; else the ranks that issued two calls in another order than most ranks that
+    issued both; else the smaller side.
     """
     inside = _inside(cycle, waits)
     broke = _broke_habit(inside, waits, timeline)
@@ -76,7 +75,7 @@ def odd_by_habit(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tu
 
 
 def _issued_after(rank: int, ring: set[tuple[object, ...]], timeline: Timeline) -> set[object]:
-    """Pending calls of the rank after those of the ring that it has issued, in groups that its replicas have too."""
+    """The rank's pending collectives after its calls of the ring, in a form that is comparable between parallel groups."""
     pending = timeline.positions[rank]
     last = max((p.op.record_id for p in pending if (p.group, p.channel, p.op.seq) in ring), default=-1)
     after = [p for p in pending if p.op.record_id > last and not p.channel]
@@ -84,15 +83,15 @@ def _issued_after(rank: int, ring: set[tuple[object, ...]], timeline: Timeline) 
 
 
 def is_one_thread(cycle: tuple[int, ...], waits: Waits) -> bool:
-    """The ring's calls do not come from two threads of a rank, whose order is left to chance."""
+    """The ring's calls do not come from different threads, whose order is left to chance."""
     return not in_two_threads(waits[r].position.op.stack for r in _inside(cycle, waits))
 
 
 def never_issued(cycle: tuple[int, ...], waits: Waits, unseen: int) -> tuple[int, ...]:
-    """The one rank of the ring that is absent from a slot of it, if the rest is absent from none.
+    """The one rank of the ring that is absent from one of its slots, if no other rank is.
 
-    It must be alone in this. Ranks that wait in the same slot got there early as well, and may only be further ahead;
-    of two ranks that wait for each other, either may be wrong.
+    It must also be outnumbered. Ranks that wait in the same slot as this one may be right and only further ahead; and of
+    two ranks that wait for each other, either may be wrong.
     """
     absent = {r for waiting in cycle for r in waits[waiting].held.absent if r in cycle}
     held = {r for waiting in cycle for r in waits[waiting].held.busy if r in cycle}
@@ -106,10 +105,11 @@ def never_issued(cycle: tuple[int, ...], waits: Waits, unseen: int) -> tuple[int
 
 
 def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
-    """The rank does not just issue the others' op later: it skipped it, or is in another part of the program.
+    """The odd ranks do not just issue the others' op later: they skipped it, or are in another part of the program.
 
-    Known to them from the same line, with the op that used to come before it left out: skipped. Never issued before:
-    somewhere else. A known op from a new line is the same work in another order, as long as nothing tells otherwise.
+    Skipped: the rank made its call before, from the same line, and the call that used to come first is left out. Another
+    part of the program: it never made this call before. A known call from a new line is the same work in another order,
+    unless something shows otherwise.
     """
     if not is_one_thread(cycle, waits):
         return False
@@ -123,7 +123,7 @@ def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: Waits, timel
 
 
 def from_other_sites(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
-    """Ranks issued one slot of the ring from different places: their programs had parted before, and no order is proven."""
+    """Ranks issued the same slot of the ring from different lines: their programs diverged before, so no order is proven."""
     if not is_one_thread(cycle, waits):
         return False
     ring = {_slot(waits[rank]) for rank in cycle if not waits[rank].position.channel}
@@ -138,7 +138,7 @@ def from_other_sites(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -
 
 
 def _odd_in_order(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    """Of the ranks that issued both calls of a ring of two: the few that were first to the other one."""
+    """In a ring of two calls: the minority of those ranks in both groups that waits in the other call than most."""
     slots = {_slot(waits[rank]) for rank in inside}
     groups = [timeline.of_group(waits[rank].position.group) for rank in inside if not waits[rank].position.channel]
     both = [rank for rank in inside if all(rank in group.group.ranks for group in groups)]
@@ -156,7 +156,7 @@ def _inside(cycle: tuple[int, ...], waits: Waits) -> list[int]:
 
 
 def _broke_habit(inside: Iterable[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    """If all replicas do it too, a new call is only a part of the program that had not run before."""
+    """Ranks that did something new. If all their replicas did it, too, it is only a part of the program that had not run."""
     entries = {rank: waits.stand(rank).record_id for rank in inside}
     broke = [rank for rank, entry in entries.items() if keeps_habit(timeline.traces[rank], entry) is False]
     replicas = Replicas(timeline)
@@ -176,15 +176,15 @@ def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:
     if not (trace.recent_ops[:at] == trace.recent_ops[at]).any():
         return True
     if trace.recent_stacks[usual] == trace.recent_stacks[at]:
-        return False  # a loop over groups calls them all from one line: its order changed
+        return False  # a loop over groups makes all calls from one line: only its order changed
     return bool((trace.recent_calls[:at] == trace.recent_calls[at]).any())
 
 
 def _runs_ahead(past: list[int], now: list[int]) -> bool:
-    """Its calls are those of its usual round from a later place on, up to and beyond the call that it left out.
+    """Its calls match its usual iteration from a later place on, up to and beyond the call that it left out.
 
-    A host that does not wait for its GPU issues its next rounds too, with all that it skipped in this one. Swapped calls
-    fit as far as the late call itself; what follows it does not.
+    A host that does not wait for its GPU also issues the next iterations, including what it skipped in this one. Swapped
+    calls match only up to the late call itself, not beyond.
     """
     wanted = max(PROOF, now.index(past[0], 1) + 2)
     rounds = past * (1 + -(-wanted // len(past)))
@@ -197,7 +197,7 @@ def _slot(wait: Wait) -> tuple[object, ...]:
 
 
 def _smaller_side(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    """Only between two collectives of groups with the same members, all with dumps: only there is a vote fair."""
+    """Only for two collectives in groups with the same members, all with dumps: only there is a vote fair."""
     sides: dict[tuple[object, ...], list[int]] = {}
     for rank in inside:
         sides.setdefault(_slot(waits[rank]), []).append(rank)

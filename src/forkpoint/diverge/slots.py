@@ -14,7 +14,7 @@ Column = Literal["match", "stack", "epoch"]
 
 
 class SlotSequence(Struct, frozen=True):
-    """A whole track laid out by position: index 0 is `first`. Positions it does not hold have match 0."""
+    """A track as arrays indexed by position: index 0 is `first`. Positions that the dump does not hold have match 0."""
 
     first: int
     match: Tokens
@@ -25,7 +25,7 @@ class SlotSequence(Struct, frozen=True):
         return len(self.match)
 
     def shows(self, seq: int) -> bool:
-        """Whether the position lies in it; what lies before a jump of the numbers does not."""
+        """Whether the arrays cover this position; they do not cover what lies before a jump in the numbers."""
         return 0 <= seq - self.first < len(self.match)
 
     @property
@@ -37,7 +37,7 @@ class SlotSequence(Struct, frozen=True):
 def sequence(track: Track, tables: Tables) -> SlotSequence:
     blocks = [tables.blocks[key] for key in track.blocks]
     seqs = np.concatenate([b.seqs for b in blocks])
-    # A ring buffer holds neighbours. Where a broken file's numbers jump, what lies before the jump is left out.
+    # A ring buffer holds consecutive ops. If the numbers in a broken file jump, what lies before the jump is left out.
     first = max(track.first_seq, track.last_seq - 2 * len(seqs) - BLOCK)
     kept = seqs >= first
     at, size = seqs[kept] - first, track.last_seq - first + 1
@@ -49,7 +49,7 @@ def sequence(track: Track, tables: Tables) -> SlotSequence:
 
 
 def token_at(track: Track, seq: int, tables: Tables, column: Column = "match") -> int | None:
-    """The token a track holds at `seq`; None where it holds none."""
+    """The token of a track at `seq`; None if it holds none."""
     for key in track.blocks:
         block = tables.blocks[key]
         if block.seqs[0] // BLOCK == seq // BLOCK:

@@ -1,4 +1,4 @@
-"""Who waits for whom, and ranks that wait for each other in a ring."""
+"""Who waits for whom, and rings of ranks that wait for each other."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,11 +10,11 @@ from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who waits for whom: each rank's earliest op that is not done, and the ranks that keep it from finishing.
+# Who waits for whom: each rank's earliest pending op, and the ranks that keep it from finishing.
 
 
 class WaitsFor(Struct, frozen=True):
-    """For whom an op waits."""
+    """The ranks for which an op waits."""
 
     absent: tuple[int, ...] = ()
     """Ranks that have not reached this slot."""
@@ -35,18 +35,18 @@ class Wait(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True, eq=False):
-    """All ranks that stand in one slot, and so wait for the same. Who stands in a batch of messages waits by itself."""
+    """All ranks that wait in one slot, and so for the same ranks. A rank in a batch of messages is always alone."""
 
     ranks: list[int]
     held: WaitsFor
 
 
 class Waits(Mapping[int, Wait]):
-    """By rank; each is made when it is asked for. Ranks with nothing pending wait for nobody, and are not in it."""
+    """Waits by rank, created on demand. Ranks without a pending op wait for nobody and are left out."""
 
     def __init__(self, timeline: Timeline, waiting: Sequence[Waiting]) -> None:
         self.waiting = waiting
-        """Each with what it waits for, by the lowest rank of it."""
+        """Sorted by lowest rank."""
         self._timeline = timeline
         self._of_rank = {rank: one for one in waiting for rank in one.ranks}
 
@@ -54,16 +54,16 @@ class Waits(Mapping[int, Wait]):
         return self._of_rank[rank]
 
     def stand(self, rank: int) -> Stand:
-        """Of what it stands in, that by which its wait is told."""
+        """The op that represents the rank's wait: the worst one, if it waits in a batch of messages."""
         held = self._timeline.stands[rank]
         return held[0] if len(held) == 1 else _worst(rank, held, self._timeline)[0]
 
     def first(self, ranks: Iterable[int]) -> int:
-        """The one that came first to where it stands."""
+        """The rank that issued its pending op first."""
         return min((self.stand(rank).created_ns, rank) for rank in ranks)[1]
 
     def beside(self, rank: int) -> list[int]:
-        """All ranks, itself too, that stand in the same slot of the group, or at the same message of the channel."""
+        """All ranks, including this one, that wait in the same slot of the group, or at the same message of the channel."""
         own = self.stand(rank)
         if own.channel is None:
             return self.with_rank(rank).ranks
@@ -98,7 +98,7 @@ def find_waits(timeline: Timeline) -> Waits:
         first = stands[0]
         if first.channel is not None:
             found.append(Waiting([rank], _worst(rank, stands, timeline)[1]))
-        elif slot := in_slot.get((first.group, first.seq)):  # asked once per slot, not once per rank
+        elif slot := in_slot.get((first.group, first.seq)):  # computed once per slot, not once per rank
             slot.ranks.append(rank)
         else:
             found.append(Waiting([rank], _held_in_group(groups[first.group], first.seq, timeline)))
@@ -107,9 +107,9 @@ def find_waits(timeline: Timeline) -> Waits:
 
 
 def _worst(rank: int, stands: tuple[Stand, ...], timeline: Timeline) -> tuple[Stand, WaitsFor]:
-    """A batch waits for all peers of its messages; it is told by the message that misses its peer most."""
+    """A batch waits for the peers of all its messages. It is represented by the message whose peer is most clearly missing."""
     held = [_held_on_channel(rank, stand, timeline) for stand in stands]
-    if len(stands) > 1 and any(h.absent or h.unknown for h in held):  # a peer that did its part holds nothing up
+    if len(stands) > 1 and any(h.absent or h.unknown for h in held):  # a peer that did its part blocks nothing
         held = [
             WaitsFor() if _is_done_by_peer(rank, stand, timeline) else h for stand, h in zip(stands, held, strict=True)
         ]
@@ -130,7 +130,7 @@ def _is_done_by_peer(rank: int, stand: Stand, timeline: Timeline) -> bool:
 
 
 def who_misses(rank: int, waits: Waits) -> list[int]:
-    """Ranks that wait in a slot to which this one has not come."""
+    """Ranks that wait in a slot that this one has not reached."""
     return [waiting for one in waits.waiting if rank in one.held.absent for waiting in one.ranks]
 
 
@@ -143,7 +143,7 @@ def _held_in_group(group: GroupTimeline, seq: int, timeline: Timeline) -> WaitsF
         gap = group.gap(rank, seq)
         if gap is Gap.NOT_REACHED:
             absent.append(rank)
-        elif gap is not None or rank in timeline.blind:  # a cut dump does not show what holds its rank
+        elif gap is not None or rank in timeline.blind:  # a cut dump does not show where its rank is blocked
             unknown.append(rank)
         elif rank in elsewhere:
             busy.append(rank)
@@ -151,7 +151,7 @@ def _held_in_group(group: GroupTimeline, seq: int, timeline: Timeline) -> WaitsF
 
 
 def _held_on_channel(rank: int, stand: Stand, timeline: Timeline) -> WaitsFor:
-    assert stand.index is not None  # the caller has looked
+    assert stand.index is not None  # checked by the caller
     channel = timeline.channels[stand.index]
     peer, track = (channel.destination, channel.received)
     if rank == channel.destination:
@@ -159,7 +159,7 @@ def _held_on_channel(rank: int, stand: Stand, timeline: Timeline) -> WaitsFor:
     if peer not in timeline.traces or peer in timeline.blind:
         return WaitsFor(unknown=(peer,))
     if track is None and timeline.traces[peer].is_partial:
-        return WaitsFor(unknown=(peer,))  # a message that is done is left out of its dump
+        return WaitsFor(unknown=(peer,))  # its dump may omit messages that are done
     if track is None or not _has_issued(track, stand.seq, counted=channel.counted):
         return WaitsFor(absent=(peer,))
     if track.active_seq is not None and _is_held_before(rank, peer, stand, channel, track, timeline):
@@ -172,8 +172,8 @@ def _has_issued(track: Track, number: int, *, counted: bool) -> bool:
 
 
 def _is_held_before(rank: int, peer: int, stand: Stand, channel: Channel, track: Track, timeline: Timeline) -> bool:
-    """The peer issued the message, but an earlier op in another group or channel is not done. If the message is of the
-    batch in which the peer stands, and all of that batch is between these two, nothing else holds it.
+    """The peer issued the message, but is blocked in an earlier op in another group or channel. If the message belongs to the
+    batch in which the peer waits, and all of that batch is between these two ranks, nothing else blocks it.
     """
     batch = timeline.stands[peer]
     is_of_batch = any((s.group, s.channel) == (stand.group, stand.channel) for s in batch)
@@ -184,17 +184,18 @@ def _is_held_before(rank: int, peer: int, stand: Stand, channel: Channel, track:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks that wait for each other in a ring.
+# Rings: a depth-first search for a cycle in the graph of waits.
 
-_Way = dict[int, Iterator[int]]
-"""Nodes in the order in which they were come to, each with those that follow it. A rank is a node; so is who waits in one
-slot, below zero: however many wait for however many, that is one node between them."""
+_Path = dict[int, Iterator[int]]
+"""The current path of the search: each node with its remaining successors. A node >= 0 is a rank; a negative node is a slot
+in which ranks wait, so that any number of ranks waiting for any number of others needs only one node in between."""
 
 
 def find_cycle(waits: Waits) -> tuple[int, ...]:
-    """Ranks that wait for each other in a ring, each for the next; empty without one.
+    """Ranks that wait for each other in a ring, each for the next; empty if there is no ring.
 
-    From a rank the way leads to all whom it holds up. What was looked at once is not looked at again.
+    The edges lead from a rank to the slots that it blocks, and from a slot to the ranks that wait in it. Each node is
+    visited once.
     """
     holds_up: dict[int, list[int]] = {}
     for number, waiting in enumerate(waits.waiting, 1):
@@ -205,14 +206,14 @@ def find_cycle(waits: Waits) -> tuple[int, ...]:
     for start in _starts(waits):
         ring = [node for node in _ring_from(start, holds_up, waits, seen) if node >= 0]
         if ring:
-            ring.reverse()  # who is held up comes after who holds it up
+            ring.reverse()  # the search goes from the blocking to the blocked rank
             first = ring.index(min(ring))
             return (*ring[first:], *ring[:first])
     return ()
 
 
 def _starts(waits: Waits) -> Iterator[int]:
-    """Every node, in an order that does not depend on files."""
+    """Every node, in an order that does not depend on the order of files."""
     numbers = {waiting.ranks[0]: number for number, waiting in enumerate(waits.waiting, 1)}
     for rank in sorted(waits):
         yield rank
@@ -222,26 +223,26 @@ def _starts(waits: Waits) -> Iterator[int]:
 
 
 def _ring_from(start: int, holds_up: dict[int, list[int]], waits: Waits, seen: set[int]) -> Sequence[int]:
-    """The first ring that the way from a node runs into."""
-    way: _Way = {}
+    """The first ring that is found from this node; empty if there is none."""
+    path: _Path = {}
     node: int | None = start
     while node is not None:
-        if node in way:
-            nodes = list(way)
+        if node in path:
+            nodes = list(path)
             return nodes[nodes.index(node) :]
         if node not in seen:
             seen.add(node)
-            way[node] = iter(waits.waiting[-node - 1].ranks if node < 0 else holds_up.get(node, ()))
-        node = _next_on(way)
+            path[node] = iter(waits.waiting[-node - 1].ranks if node < 0 else holds_up.get(node, ()))
+        node = _next_node(path)
     return ()
 
 
-def _next_on(way: _Way) -> int | None:
-    """Where the way goes on from the last of its nodes that has another to follow; those behind it are left."""
-    while way:
-        last = next(reversed(way))
-        following = next(way[last], None)
-        if following is not None:
-            return following
-        del way[last]
+def _next_node(path: _Path) -> int | None:
+    """Backtracks to the deepest node with an unvisited successor, and returns that successor."""
+    while path:
+        last = next(reversed(path))
+        successor = next(path[last], None)
+        if successor is not None:
+            return successor
+        del path[last]
     return None

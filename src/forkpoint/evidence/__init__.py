@@ -1,4 +1,4 @@
-"""Stage 1: paths -> Capture. The kind of each file is found from its content; what cannot be used is said, and the rest goes on."""
+"""Stage 1: paths -> Capture. The kind of a file is detected from its content. Unusable files are reported, not fatal."""
 
 import io
 import logging
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     _Stream = io.BufferedReader[io.FileIO]
 
 Progress = Callable[[int, int, str], None]
-"""Called with (done, in all, what): bytes and the current file where files are read, else files or nodes."""
+"""Called with (done, total, what): bytes and the current file while files are read, otherwise files or nodes."""
 
-WAY_OUT = "a link that leads out of its folder; not followed (--follow-links does)"
+WAY_OUT = "a link that points outside its folder; not followed (use --follow-links)"
 _log = logging.getLogger(__name__)
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 
@@ -49,7 +49,7 @@ def read(
     follow_links: bool = False,
     in_process: bool = False,
 ) -> Capture:
-    """Read everything behind the paths. Raises UnreadableInput when nothing of it could be used."""
+    """Reads all files at these paths. Raises UnreadableInput if none could be used."""
     return read_files(paths, progress, follow_links=follow_links, in_process=in_process).capture(choice)
 
 
@@ -61,14 +61,14 @@ def read_files(
     follow_links: bool = False,
     in_process: bool = False,
 ) -> Reading:
-    """What each file says, not yet combined. `origin`: the machine that holds the files, if not this one; it prefixes their names.
-    `follow_links`: also those that lead out of a folder.
+    """What each file says, not yet combined. `origin`: the machine that holds the files, if not this one; a prefix of their
+    names. `follow_links`: follow links that point outside a folder, too.
     """
     files = find_files(paths, follow_links=follow_links)
     roots = () if follow_links else tuple(paths)
     reading = Reading(names=FileNames(files))
     reading.problems += [Problem(link, WAY_OUT) for link in (() if follow_links else find_ways_out(paths))]
-    meter = _Meter(files, progress) if progress else None
+    meter = _ReadMeter(files, progress) if progress else None
     named = [
         (path, f"{origin}:{os.path.abspath(path)}" if origin and not is_url(path) else shown(path)) for path in files
     ]
@@ -82,24 +82,24 @@ def read_files(
 
 
 def _read_one(file: File, reading: Reading, roots: Sequence[str], count: Count | None) -> None:
-    """Whatever is wrong with it, the other files can be read."""
+    """Never raises: a bad file must not keep the others from being read."""
     path, name = file
     try:
         _read_file(path, name, reading, roots, count)
     except InputError as error:
         reading.problems.append(Problem(name, clean(str(error).removeprefix(f"{name}: "))))
     except MemoryError:
-        said = "needs more memory than a file may take; left out. Give --in-process if you trust it"
-        reading.problems.append(Problem(name, said))
-    except Exception as error:  # noqa: BLE001 - as said
+        text = "needs more memory than one file may use; left out. Use --in-process if you trust it"
+        reading.problems.append(Problem(name, text))
+    except Exception as error:  # noqa: BLE001 - see the docstring
         broken = internal_problem(f"the reading of {clean(name)}", error)
         reading.internal.append(broken)
-        reading.problems.append(Problem(name, f"forkpoint broke on it ({broken.error}); left out"))
+        reading.problems.append(Problem(name, f"forkpoint failed on it ({broken.error}); left out"))
     _log.debug("read %s", name)
 
 
-class _Meter:
-    """How much of all files has been read. A file may be read twice, or only in part: each counts once, when it is done."""
+class _ReadMeter:
+    """Reports how much of all files has been read. A file may be read twice or only in part; it counts once, when done."""
 
     def __init__(self, files: Sequence[str], progress: Progress) -> None:
         self._sizes = {path: _size(path) for path in files}
@@ -108,7 +108,7 @@ class _Meter:
         self._done, self._within, self._path = 0, 0, ""
 
     def begin(self, path: str) -> Callable[[int], None]:
-        """Called with the bytes of this file as they are read."""
+        """Starts a file. The returned function is called with the number of bytes as they are read."""
         self._done += self._sizes.get(self._path, 0)
         self._path, self._within = path, 0
         self._count(0)
@@ -120,7 +120,7 @@ class _Meter:
 
 
 def _size(path: str) -> int:
-    """0 for a pipe and an address: how much comes is not known."""
+    """0 for pipes and URLs: their size is not known."""
     try:
         return 0 if is_url(path) else os.stat(path).st_size
     except OSError:
@@ -158,7 +158,7 @@ def _read_archive(stream: "_Stream", path: str, reading: Reading) -> None:
 
 
 def read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
-    """Adds what one file says, packed files aside. Raises InputError."""
+    """Adds what one file says. Does not unpack archives. Raises InputError."""
     _read_unpacked(stream, stream.peek(SNIFF)[:SNIFF], name, reading)
 
 
@@ -186,7 +186,7 @@ def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: Reading) 
 
 
 def _read_past_nuls(stream: "_Stream", name: str, reading: Reading) -> None:
-    """A log that was truncated in place (logrotate's copytruncate) holds NULs up to where its writer had come."""
+    """A log that was truncated in place (logrotate's copytruncate) starts with NULs, up to the writer's old position."""
     rest = io.BufferedReader(cast("io.FileIO", WithoutNuls(stream)), SNIFF)
     head = rest.peek(SNIFF)[:SNIFF]
     if not head or dump.looks_like_dump(head):
@@ -200,4 +200,4 @@ def _is_binary(head: bytes) -> bool:
 
 _NOT_TEXT = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b"))
 _FEW = 50
-"""One control character in so many still is text: somebody printed one."""
+"""A file with at most one control character in this many bytes counts as text."""

@@ -1,4 +1,4 @@
-"""Archives, member by member: read as streams, never written anywhere, and never more than a budget allows."""
+"""Reads archives member by member, as streams: nothing is written to disk, and a budget limits what is unpacked."""
 
 import gzip
 import io
@@ -25,34 +25,34 @@ _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipf
 
 
 class UnpackBudget(Struct, frozen=True):
-    """How much may come out of one archive; what is packed twice counts twice."""
+    """How much may be unpacked from one archive. Data that is packed twice counts twice."""
 
     total: int = 1 << 36
     ratio: int = 500
-    """Bytes out for each byte in, once more than `ratio_from` came out. Logs pack well: 20 to 200 is usual."""
+    """Bytes out per byte in, enforced after `ratio_from` bytes. Logs compress well: 20 to 200 is usual."""
     ratio_from: int = 1 << 26
     swelling: int = 1 << 28
-    """Bytes beyond that ratio in one stretch, wherever it is: so much data without anything new."""
+    """Bytes beyond that ratio in any one stretch of the archive."""
     unbroken: int = 1 << 24
-    """The same without a line end: no log or dump looks like that, so the limit is lower."""
+    """The same without a line end. Lower, since no log or dump looks like that."""
     members: int = 200_000
 
 
 class ArchiveMember(Struct, frozen=True):
-    """One file of an archive. Its stream can be read once, before the next member is asked for."""
+    """One file of an archive. Its stream can be read once, before the next member is requested."""
 
     name: str
-    """The archive's name and the path within it, made harmless."""
+    """The archive's name and the path inside it, without control characters and `..`."""
     stream: BinaryIO
 
 
 def open_members(stream: BinaryIO, name: str, budget: UnpackBudget | None = None) -> Iterator[ArchiveMember | Problem]:
-    """The files in an archive (gz, zst, xz, zip, tar and packed tars), told apart by content.
+    """The files in an archive (gz, zst, xz, zip, tar and compressed tar). The format is detected from the content.
 
     A plain file is its own only member.
     """
     label = clean(name)
-    meter = _Meter(budget or UnpackBudget(), stream)
+    meter = _UnpackMeter(budget or UnpackBudget(), stream)
     outside = cast("io.BufferedReader", io.BufferedReader(_Outside(stream, meter), _BUFFER))
     try:
         if stream.seekable() and not is_archive(outside.peek(_HEAD)[:_HEAD]):
@@ -68,7 +68,9 @@ def open_members(stream: BinaryIO, name: str, budget: UnpackBudget | None = None
         yield Problem(label, text)
 
 
-def _members(stream: io.BufferedReader, name: str, meter: "_Meter", depth: int) -> Iterator[ArchiveMember | Problem]:
+def _members(
+    stream: io.BufferedReader, name: str, meter: "_UnpackMeter", depth: int
+) -> Iterator[ArchiveMember | Problem]:
     head = stream.peek(_HEAD)[:_HEAD]
     if head.startswith(ZIP):
         yield Problem(name, "is a zip inside another archive; unpack it first")
@@ -84,8 +86,8 @@ def _members(stream: io.BufferedReader, name: str, meter: "_Meter", depth: int) 
         yield ArchiveMember(name, stream)
 
 
-class _Meter:
-    """Counts what goes in and comes out of one archive, at all depths."""
+class _UnpackMeter:
+    """Counts packed and unpacked bytes of one archive, at all depths."""
 
     def __init__(self, budget: UnpackBudget, stream: BinaryIO) -> None:
         self.budget = budget
@@ -97,8 +99,8 @@ class _Meter:
         self._unbroken = 0
 
     def came_in(self, size: int) -> None:
-        """The allowance of these bytes is granted at once and does not accumulate: so a bomb is recognised while it is read,
-        wherever it is, and not after all of it has been unpacked.
+        """Packed bytes were read. Their allowance does not accumulate, so a bomb anywhere in the archive is noticed while it
+        is being unpacked, not afterwards.
         """
         granted = size * self.budget.ratio
         self._swollen = max(-granted, self._swollen - granted)
@@ -117,7 +119,9 @@ class _Meter:
             return False
         whole = self.size_in is not None and self.out > max(self.budget.ratio_from, self.size_in * self.budget.ratio)
         if whole or self._swollen > self.budget.swelling or self._unbroken > self.budget.unbroken:
-            self._stop(f"grows more than {self.budget.ratio} times; the rest was left out. Unpack it if you trust it")
+            self._stop(
+                f"expands more than {self.budget.ratio} times; the rest was left out. Unpack it yourself if you trust it"
+            )
             return False
         return True
 
@@ -143,9 +147,9 @@ def _size(stream: BinaryIO) -> int | None:
 
 
 class _Outside(PieceStream):
-    """The packed stream; it stays open for its owner."""
+    """The packed stream. The caller closes the file, not this."""
 
-    def __init__(self, inner: BinaryIO, meter: "_Meter") -> None:
+    def __init__(self, inner: BinaryIO, meter: "_UnpackMeter") -> None:
         self._inner, self._meter = inner, meter
 
     def read_piece(self, size: int) -> bytes:
@@ -155,7 +159,7 @@ class _Outside(PieceStream):
 
 
 class _OutsideZip(_Outside):
-    """Likewise; a zip is read from its end."""
+    """The same with seeking: a zip is read from its end."""
 
     def seekable(self) -> bool:
         return True
@@ -168,9 +172,9 @@ class _OutsideZip(_Outside):
 
 
 class _Metered(PieceStream):
-    """An unpacked stream that ends where the budget does. A broken one ends where it breaks."""
+    """An unpacked stream that ends where the budget is used up, or where the data is damaged."""
 
-    def __init__(self, inner: BinaryIO, meter: _Meter) -> None:
+    def __init__(self, inner: BinaryIO, meter: _UnpackMeter) -> None:
         self._inner = inner
         self._meter = meter
         self._over = False
@@ -181,13 +185,13 @@ class _Metered(PieceStream):
         try:
             piece = self._inner.read(min(size, _BUFFER))
         except _BROKEN as error:
-            self._meter.problems.append(clean(f"is damaged ({error}); what comes before it was used"))
+            self._meter.problems.append(clean(f"is damaged ({error}); the part before that was used"))
             piece = b""
         self._over = not piece or not self._meter.may(piece)
         return b"" if self._over else piece
 
 
-def _metered(stream: BinaryIO, meter: _Meter) -> io.BufferedReader:
+def _metered(stream: BinaryIO, meter: _UnpackMeter) -> io.BufferedReader:
     return io.BufferedReader(_Metered(stream, meter), _BUFFER)
 
 
@@ -213,7 +217,7 @@ def _open_xz(stream: BinaryIO) -> BinaryIO:
 
 
 class _Xz(PieceStream):
-    """As lzma.LZMAFile, which has no limit on what the file may ask for: a header of a few bytes can claim gigabytes."""
+    """Like lzma.LZMAFile, but with a memory limit: a header of a few bytes can request gigabytes."""
 
     def __init__(self, inner: BinaryIO) -> None:
         self._inner = inner
@@ -245,9 +249,9 @@ _XZ_MEMORY = 128 << 20
 """Twice what `xz -9` needs."""
 
 
-def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[ArchiveMember | Problem]:
+def _zip_members(stream: BinaryIO, name: str, meter: _UnpackMeter) -> Iterator[ArchiveMember | Problem]:
     if _directory_size(stream) > _DIRECTORY_AT_MOST:
-        meter.problems.append(f"lists more files than {_DIRECTORY_AT_MOST >> 20} MiB can name; unpack it to read it")
+        meter.problems.append(f"its list of files is larger than {_DIRECTORY_AT_MOST >> 20} MiB; unpack it to read it")
         return
     stream.seek(0)
     with zipfile.ZipFile(cast("BinaryIO", _OutsideZip(stream, meter))) as archive:
@@ -258,7 +262,7 @@ def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[Archive
                 return
             label = _joined(name, info.filename)
             if info.flag_bits & 1:
-                yield Problem(label, "is locked with a password")
+                yield Problem(label, "is protected with a password")
                 continue
             with archive.open(info) as opened:
                 yield from _members(_metered(cast("BinaryIO", opened), meter), label, meter, depth=1)
@@ -272,13 +276,13 @@ _IN_ZIP64 = (1 << 32) - 1
 
 
 def _directory_size(stream: BinaryIO) -> int:
-    """Of the list of members at a zip's end, all of which zipfile reads at once."""
+    """Size of the list of members at the end of a zip, which zipfile reads in one piece."""
     end = stream.seek(0, io.SEEK_END)
     start = stream.seek(max(0, end - _LONGEST_COMMENT - _END_SIZE))
     tail = stream.read(end - start)
     at = tail.rfind(_END)
     size = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
-    # Beyond 4 GiB or 65,535 files the true size stands elsewhere; what lies before the end holds it in any case.
+    # Beyond 4 GiB or 65,535 files the true size is in the zip64 record, which comes just before the end record.
     is_elsewhere = size == _IN_ZIP64 or tail[at + 10 : at + 12] == b"\xff\xff"
     return max(size, int.from_bytes(_zip64_size(tail, at), "little")) if is_elsewhere else size
 
@@ -289,12 +293,10 @@ def _zip64_size(tail: bytes, end: int) -> bytes:
 
 
 class SmallHeader(tarfile.TarInfo):
-    """A tar header may ask for its names to be read from the archive: not more than names need."""
+    """Limits how much a tar header may read from the archive for long names."""
 
     def _proc_pax(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-        """As tarfile's own, which searches its records in quadratic time and unfolds sparse files. Of a header that counts for
-        all files behind it nothing is needed.
-        """
+        """Replaces tarfile's own, which takes quadratic time and expands sparse files. Global headers are skipped."""
         said = _pax_records(archive.fileobj.read(self._block(self.size))[: self.size])  # type: ignore[attr-defined] - as tarfile does itself
         following = self.fromtarfile(archive)
         if self.type != tarfile.XGLTYPE:
@@ -316,7 +318,7 @@ class SmallHeader(tarfile.TarInfo):
 
 
 def _pax_records(data: bytes) -> dict[str, str]:
-    """`27 path=some/name` and a newline, one after another; the number counts all of it."""
+    """Records of the form `27 path=some/name` and a newline; the number is the length of the whole record."""
     said: dict[str, str] = {}
     at = 0
     while (space := data.find(b" ", at, at + _DIGITS)) > 0 and data[at:space].isdigit():
@@ -329,11 +331,11 @@ def _pax_records(data: bytes) -> dict[str, str]:
     return said
 
 
-def _tar_members(stream: BinaryIO, name: str, meter: _Meter, depth: int) -> Iterator[ArchiveMember | Problem]:
+def _tar_members(stream: BinaryIO, name: str, meter: _UnpackMeter, depth: int) -> Iterator[ArchiveMember | Problem]:
     with tarfile.open(fileobj=stream, mode="r|", bufsize=_BUFFER, tarinfo=SmallHeader) as archive:
         for info in archive:
             if info.issparse() or info.type == tarfile.GNUTYPE_SPARSE:
-                meter.problems.append(f"{_joined(name, info.name)}: is stored with holes; unpack it to read it")
+                meter.problems.append(f"{_joined(name, info.name)}: is a sparse file; unpack it to read it")
                 continue
             opened = archive.extractfile(info) if info.isreg() else None
             archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header

@@ -1,8 +1,8 @@
-"""Files are read by a child process with limits: what ends it costs the file that it was reading, and nothing else.
+"""Reads files in a child process with limits: if a file crashes it, only that file is lost.
 
-The child is a fork, so that it knows all that was imported and needs no second start. It goes through the files in their
-order and tells what each says, as packed records and table entries, over a pipe; where it dies, another goes on behind
-that file. A process with several threads cannot fork safely and reads by itself, as `--in-process` does.
+The child is a fork, so nothing has to be imported again. It reads the files in order and sends what each says, as packed
+records and table entries, through a pipe; if it dies, another child continues after that file. A process with several
+threads cannot fork safely and reads the files itself, like `--in-process`.
 """
 
 import gc
@@ -20,21 +20,23 @@ from typing import BinaryIO, NoReturn, Protocol
 from forkpoint.evidence.reading import Reading
 from forkpoint.model.capture import InternalProblem, Problem
 from forkpoint.model.layout import I64, Reader, pack_text
-from forkpoint.model.records import Record, RecordStore
+from forkpoint.model.records import RecordStore, TraceRecord
 
 MEMORY = 768 << 20
-"""Bytes that a child may take beyond what it was born with."""
+"""Bytes that a child may use in addition to what it had at the fork."""
 OPEN_FILES = 256
 CPU_S = 15
-"""For a file; beyond `_LARGE` bytes it has a second more for each `_PER_SECOND`."""
+"""CPU time for one file; a file larger than `_LARGE` bytes gets one more second per `_PER_SECOND` bytes."""
 _LARGE, _PER_SECOND = 64 << 20, 1 << 20
 _HEAD = struct.Struct("<BQ")
 _BUFFER = 1 << 18
-_WORTH_TELLING = 1 << 20
-"""Bytes read, for who shows progress."""
+_PROGRESS_STEP = 1 << 20
+"""Bytes between two reports of progress."""
 
 
-class _Kind(IntEnum):
+class _Message(IntEnum):
+    """What a message from the child holds."""
+
     DONE = 0
     TABLES = 1
     RECORD = 2
@@ -46,16 +48,16 @@ class _Kind(IntEnum):
 
 
 File = tuple[str, str]
-"""Its path, and its name in reports."""
+"""Path, and name in reports."""
 Count = Callable[[int], None]
-"""Called with the bytes of a file as they are read."""
+"""Called with the number of bytes of a file as they are read."""
 Begin = Callable[[str], Count]
 """Called with the path of a file before it is read."""
 
 
 class ReadOne(Protocol):
     def __call__(self, file: File, reading: Reading, *, count: Count | None) -> None:
-        """Adds what a file says, and what is wrong with it."""
+        """Adds what a file says, and any problem with it."""
 
 
 def can_confine() -> bool:
@@ -63,7 +65,7 @@ def can_confine() -> bool:
 
 
 def read_confined(files: Sequence[File], reading: Reading, read_one: ReadOne, begin: Begin | None) -> None:
-    """Adds what the files say. `begin`: somebody wants to know how far it is."""
+    """Adds what the files say. `begin`: for reporting progress."""
     done = 0
     while done < len(files):
         child = _Child(files[done:], reading, read_one, counts=begin is not None)
@@ -77,26 +79,28 @@ def read_confined(files: Sequence[File], reading: Reading, read_one: ReadOne, be
 
 
 def _why(status: int) -> str:
-    """What ended a child, for the file that it was reading."""
+    """Why a child ended, as a problem of the file that it was reading."""
     by = -status
     if by == signal.SIGXCPU:
-        return f"took more than {CPU_S} s to read; what was not read yet is left out. Give --in-process if you trust it"
-    told = f"signal {signal.Signals(by).name}" if by in set(signal.Signals) else f"exit code {status}"
-    return f"ended the process that read it ({told}); left out. Ask where it came from before you open it otherwise"
+        return f"took more than {CPU_S} s to read; the rest of it is left out. Use --in-process if you trust it"
+    reason = f"signal {signal.Signals(by).name}" if by in set(signal.Signals) else f"exit code {status}"
+    return (
+        f"crashed the process that read it ({reason}); left out. Check where it came from before you open it otherwise"
+    )
 
 
 class _Child:
     def __init__(self, files: Sequence[File], reading: Reading, read_one: ReadOne, *, counts: bool) -> None:
-        told, tells = os.pipe()
+        read_end, write_end = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(told)
-            _work(tells, lambda pipe: _tell_files(files, reading, read_one, pipe, counts=counts))
-        os.close(tells)
-        self._pipe = os.fdopen(told, "rb", _BUFFER)
+            os.close(read_end)
+            _work(write_end, lambda pipe: _send_files(files, reading, read_one, pipe, counts=counts))
+        os.close(write_end)
+        self._pipe = os.fdopen(read_end, "rb", _BUFFER)
 
     def take(self, files: Sequence[File], reading: Reading, begin: Begin | None) -> int:
-        """Adds what the child tells, up to where it ends; how many files are done then."""
+        """Adds what the child sends until it ends. Returns how many files are done."""
         done = 0
         count = begin(files[0][0]) if begin else None
         while len(head := self._pipe.read(_HEAD.size)) == _HEAD.size:
@@ -104,18 +108,18 @@ class _Child:
             data = self._pipe.read(size)
             if len(data) < size:
                 break
-            if kind == _Kind.DONE:
+            if kind == _Message.DONE:
                 done += 1
                 count = begin(files[done][0]) if begin and done < len(files) else None
-            elif kind == _Kind.PROGRESS and count:
+            elif kind == _Message.PROGRESS and count:
                 count(I64.unpack(data)[0])
-            elif kind != _Kind.PROGRESS:
-                _ADDERS[_Kind(kind)](data, reading)
+            elif kind != _Message.PROGRESS:
+                _ADDERS[_Message(kind)](data, reading)
         return done
 
     def end(self) -> int:
-        """Its exit code, or minus the signal that ended it. A child that still works is not waited for."""
-        self._pipe.close()  # it ends at its next word
+        """Its exit code, or minus the signal that ended it. A child that is still working is stopped."""
+        self._pipe.close()  # ends the child at its next write
         os.kill(self._pid, signal.SIGCONT)
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
@@ -124,14 +128,14 @@ class _Child:
 # Inside the child.
 
 
-def _work(tells: int, tell: Callable[[BinaryIO], None]) -> NoReturn:
-    """Nothing of the process that forked it may run at its end: neither handlers nor buffers of its streams."""
+def _work(write_end: int, send: Callable[[BinaryIO], None]) -> NoReturn:
+    """Exits with `os._exit`: the parent's exit handlers and stream buffers must not run in the child."""
     try:
         gc.freeze()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _limit()
-        with os.fdopen(tells, "wb", _BUFFER) as pipe:
-            tell(pipe)
+        with os.fdopen(write_end, "wb", _BUFFER) as pipe:
+            send(pipe)
         os._exit(0)
     finally:
         os._exit(1)
@@ -155,63 +159,63 @@ def _read_statm() -> str:
         return file.read()
 
 
-def _tell_files(files: Sequence[File], reading: Reading, read_one: ReadOne, pipe: BinaryIO, *, counts: bool) -> None:
+def _send_files(files: Sequence[File], reading: Reading, read_one: ReadOne, pipe: BinaryIO, *, counts: bool) -> None:
     reading.tables.take_fresh()
-    own = Reading(tables=reading.tables, names=reading.names, after_part=lambda: _tell(own, pipe))
+    own = Reading(tables=reading.tables, names=reading.names, after_part=lambda: _send(own, pipe))
     for file in files:
         _allow_cpu(file[0])
-        read_one(file, own, count=_Counter(pipe) if counts else None)
-        _tell(own, pipe)
-        _put(pipe, _Kind.DONE, b"")
+        read_one(file, own, count=_ProgressSender(pipe) if counts else None)
+        _send(own, pipe)
+        _put(pipe, _Message.DONE, b"")
         pipe.flush()
 
 
-class _Counter:
-    """Tells how much was read, now and then."""
+class _ProgressSender:
+    """Sends how much was read, from time to time."""
 
     def __init__(self, pipe: BinaryIO) -> None:
         self._pipe = pipe
-        self._untold = 0
+        self._unsent = 0
 
     def __call__(self, size: int) -> None:
-        self._untold += size
-        if self._untold >= _WORTH_TELLING:
-            _put(self._pipe, _Kind.PROGRESS, I64.pack(self._untold))
+        self._unsent += size
+        if self._unsent >= _PROGRESS_STEP:
+            _put(self._pipe, _Message.PROGRESS, I64.pack(self._unsent))
             self._pipe.flush()
-            self._untold = 0
+            self._unsent = 0
 
 
 def _allow_cpu(path: str) -> None:
     try:
         size = os.stat(path).st_size
-    except OSError:  # an address, standard input
+    except OSError:  # a URL, or standard input
         size = 0
     seconds = int(time.process_time()) + 1 + CPU_S + max(0, size - _LARGE) // _PER_SECOND
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (_within(seconds, most), most))
 
 
-def _tell(own: Reading, pipe: BinaryIO) -> None:
-    """What was read since the last time; the child keeps none of it but the tables, to know what it has told."""
+def _send(own: Reading, pipe: BinaryIO) -> None:
+    """Sends what was read since the last call. The child keeps only the tables, to know what it has sent."""
     if fresh := own.tables.take_fresh():
-        _put(pipe, _Kind.TABLES, fresh)
+        _put(pipe, _Message.TABLES, fresh)
     for record in own.records:
-        _put(pipe, _Kind.RECORD, I64.pack(record.rank) + pack_text(record.file) + record.data)
+        _put(pipe, _Message.RECORD, I64.pack(record.rank) + pack_text(record.file) + record.data)
     if len(own.records):
         own.records = RecordStore()
     for text in own.texts:
-        _put(pipe, _Kind.TEXT, _pack(text))
+        _put(pipe, _Message.TEXT, _pack(text))
     for name in own.empty:
-        _put(pipe, _Kind.EMPTY, pack_text(name))
+        _put(pipe, _Message.EMPTY, pack_text(name))
     for problem in own.problems:
-        _put(pipe, _Kind.PROBLEM, pack_text(problem.file) + pack_text(problem.text))
+        _put(pipe, _Message.PROBLEM, pack_text(problem.file) + pack_text(problem.text))
     for broken in own.internal:
-        _put(pipe, _Kind.INTERNAL, b"".join(map(pack_text, (broken.part, broken.error, broken.trace))))
-    for told in (own.texts, own.empty, own.problems, own.internal):
-        told.clear()
+        _put(pipe, _Message.INTERNAL, b"".join(map(pack_text, (broken.part, broken.error, broken.trace))))
+    for sent in (own.texts, own.empty, own.problems, own.internal):
+        sent.clear()
 
 
-def _put(pipe: BinaryIO, kind: _Kind, data: bytes) -> None:
+def _put(pipe: BinaryIO, kind: _Message, data: bytes) -> None:
     pipe.write(_HEAD.pack(kind, len(data)))
     pipe.write(data)
 
@@ -221,18 +225,18 @@ def _pack(text: object) -> bytes:
 
     try:
         return msgspec.msgpack.encode(text)
-    except UnicodeEncodeError:  # a byte of a file's name that is no text
+    except UnicodeEncodeError:  # a file name with a byte that is not valid text
         return json.dumps(msgspec.to_builtins(text)).encode("ascii")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What it told, added to what the parent has.
+# Inside the parent: adding what the child sent.
 
 
 def _add_record(data: bytes, reading: Reading) -> None:
-    told = Reader(data)
-    rank, file = told.number(I64), told.text()
-    reading.records.append(Record(rank, file, data[told.pos :]))
+    sent = Reader(data)
+    rank, file = sent.number(I64), sent.text()
+    reading.records.append(TraceRecord(rank, file, data[sent.pos :]))
 
 
 def _add_text(data: bytes, reading: Reading) -> None:
@@ -247,20 +251,20 @@ def _add_text(data: bytes, reading: Reading) -> None:
 
 
 def _add_problem(data: bytes, reading: Reading) -> None:
-    told = Reader(data)
-    reading.problems.append(Problem(told.text(), told.text()))
+    sent = Reader(data)
+    reading.problems.append(Problem(sent.text(), sent.text()))
 
 
 def _add_internal(data: bytes, reading: Reading) -> None:
-    told = Reader(data)
-    reading.internal.append(InternalProblem(told.text(), told.text(), told.text()))
+    sent = Reader(data)
+    reading.internal.append(InternalProblem(sent.text(), sent.text(), sent.text()))
 
 
-_ADDERS: dict[_Kind, Callable[[bytes, Reading], None]] = {
-    _Kind.TABLES: lambda data, reading: reading.tables.add_stream(data),
-    _Kind.RECORD: _add_record,
-    _Kind.TEXT: _add_text,
-    _Kind.EMPTY: lambda data, reading: reading.empty.append(Reader(data).text()),
-    _Kind.PROBLEM: _add_problem,
-    _Kind.INTERNAL: _add_internal,
+_ADDERS: dict[_Message, Callable[[bytes, Reading], None]] = {
+    _Message.TABLES: lambda data, reading: reading.tables.add_stream(data),
+    _Message.RECORD: _add_record,
+    _Message.TEXT: _add_text,
+    _Message.EMPTY: lambda data, reading: reading.empty.append(Reader(data).text()),
+    _Message.PROBLEM: _add_problem,
+    _Message.INTERNAL: _add_internal,
 }

@@ -1,8 +1,8 @@
-"""Whose file is it? The rank from what a dump holds, or from its name: no prefix has to be given.
+"""Which rank a file belongs to: from the content of a dump, or from the file's name.
 
-A file's own number goes before its folder's (`job_rank0_hang/_dump_3` is rank 3), and a number that all files of a folder
-share is no rank. What only the place of a file suggests (`attempt_0/3/stderr.log`, `out_3.txt`) is kept apart: `placing.py`
-believes it where nothing in the files speaks against it.
+A number in the file's own name takes precedence over one in its folder's (`job_rank0_hang/_dump_3` is rank 3), and a number
+that all files of a folder share is not a rank. A rank that only the path suggests (`attempt_0/3/stderr.log`, `out_3.txt`)
+is a guess: `text_files.believe_places` accepts it unless the files contradict it.
 """
 
 import re
@@ -21,21 +21,21 @@ _SUFFIXES = re.compile(r"(?:\.[A-Za-z_]+)*$")
 """Without numbers: `stack.task4` is told apart from others by its number."""
 _RANK_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?\d{1,7}", re.IGNORECASE)
 _OTHER_RANKS = frozenset({"local", "node", "machine", "group", "dp", "tp", "pp", "cp", "ep", "mp", "sp"})
-"""Words before `rank` that make it another rank: of a node, or of a part of the model."""
+"""Words before `rank` that make it something else: the rank of a node, or within a part of the model."""
 _NOT_RANKS = frozenset({
     *("node", "host", "machine", "rack", "pod", "worker", "master", "job", "run", "try", "attempt", "restart", "part", "step"),
     *("epoch", "iter", "iteration", "version", "v", "py", "cuda", "gpu", "slurm", "pid", "thread", "local", "chunk", "shard"),
 })  # fmt: skip
 """Words whose numbers count something else."""
 _COMPONENTS = 4
-"""Of a path, from its end: more do not tell files of one job apart."""
+"""How many components of a path are looked at, from its end; files of one job do not differ in the others."""
 _MAX_RANK = 10**7
 
 
 class RankClaim(Struct, frozen=True):
     rank: int | None
     problem: str | None = None
-    """What is inconsistent about it."""
+    """Why the rank is unknown or in doubt."""
 
 
 class _Number(Struct, frozen=True):
@@ -43,21 +43,23 @@ class _Number(Struct, frozen=True):
 
     value: int
     depth: int
-    """0: in the file's own name; 1: in that of its folder; ..."""
+    """0: in the file's own name; 1: in its folder's name; ..."""
     place: int
     """Its index among the path's numbers."""
     word: str
     """The letters before it, in lower case."""
     is_rank: bool
-    """It follows the word rank, of the job and not of a part of it."""
+    """It follows the word `rank`, meaning the global rank."""
     ends_name: bool
     """Only suffixes follow it in its component."""
     is_whole: bool
-    """It is all of its component."""
+    """The component is just this number."""
 
 
 class FileNames:
-    """The numbers in the names of files that were read together: what differs between files of one form may be a rank."""
+    """The numbers in the names of files that are read together. A number that differs between files of one form (equal names
+    but for numbers) may be a rank.
+    """
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         values: dict[str, list[set[int]]] = defaultdict(list)
@@ -70,7 +72,7 @@ class FileNames:
         self._values = values
 
     def _numbers(self, path: str) -> tuple[list[_Number], set[int], bool]:
-        """All, those that differ between files of this form, and whether there are others of it."""
+        """All numbers; the places of those that differ between files of this form; and whether any do."""
         form, numbers = _form(path)
         seen = self._values.get(form, [])
         varying = {place for place, known in enumerate(seen) if len(known) > 1}
@@ -78,7 +80,7 @@ class FileNames:
 
     def of_dump(self, path: str) -> int | None:
         """`nccl_trace_rank_3`, `trace_rank_node02_5`, `comm_traces/rank_12/dump`, `dump_4.bin`: any number at the end of a
-        dump's name may be its rank, since what it holds must allow it.
+        dump's name may be its rank, since its content is checked, too.
         """
         numbers, varying, has_others = self._numbers(path)
         own = [n for n in numbers if n.depth == 0 and n.ends_name]
@@ -92,7 +94,7 @@ class FileNames:
         return spelled if spelled is not None else next((n.value for n in numbers if n.is_whole and n.depth == 1), None)
 
     def spelled(self, path: str) -> int | None:
-        """Only a number that follows the word rank: logs end in dates, job numbers and attempts."""
+        """Only a number after the word `rank`: names of logs also end in dates, job ids and attempts."""
         numbers, varying, has_others = self._numbers(path)
         named = [n for n in numbers if n.depth == 0 and n.is_rank]
         if named:
@@ -105,7 +107,7 @@ class FileNames:
         return None
 
     def placed(self, path: str) -> int | None:
-        """A number that differs between files of one form, or a folder of its own (torchrun's local ranks)."""
+        """A guess: a number that differs between files of one form, or that names the folder (torchrun's local ranks)."""
         numbers, varying, _ = self._numbers(path)
         if self.spelled(path) is not None:
             return None
@@ -135,7 +137,7 @@ def _in_folder(numbers: list[_Number], varying: set[int]) -> bool:
 
 
 def _form(path: str) -> tuple[str, list[_Number]]:
-    """A path with its numbers taken out, and these."""
+    """A path without its numbers, and the numbers."""
     parts = path.split("/")[-_COMPONENTS:]
     numbers: list[_Number] = []
     for index, part in enumerate(parts):
@@ -163,12 +165,12 @@ _ALONE = FileNames()
 
 
 def spelled_rank(path: str) -> int | None:
-    """As `FileNames.spelled`, for a file without known neighbours."""
+    """`FileNames.spelled` for a single file."""
     return _ALONE.spelled(path)
 
 
 def without_numbers(path: str) -> str:
-    """Equal for files that differ in numbers alone."""
+    """Equal for files whose paths differ only in numbers."""
     return _NUMBER.sub("#", path)
 
 
@@ -176,11 +178,11 @@ class RankHints(Struct, frozen=True):
     """What a dump's content says about its rank."""
 
     stated: int | None
-    """Only re-written dumps state their rank."""
+    """Only dumps that a tool has re-written state their rank."""
     in_messages: int | None
-    """The end that is the rank's own, in one of its messages."""
+    """The rank's own end in one of its messages."""
     declared: tuple[range | frozenset[int], ...]
-    """Members of the groups it declares: its rank belongs to all of them."""
+    """Members of each declared group: the rank is in all of them."""
 
     def allow(self, rank: int) -> bool:
         return all(rank in members for members in self.declared)
@@ -196,7 +198,7 @@ def hints_of(columns: DumpColumns) -> RankHints:
 
 
 def claim_by_hints(hints: RankHints, path: str, names: FileNames = _ALONE) -> RankClaim:
-    """Content decides where it speaks; the name only where the content allows it."""
+    """The content decides if it can; the name counts only if the content allows it."""
     named = names.of_dump(path)
     own = hints.stated
     if own is None and hints.in_messages is not None and hints.allow(hints.in_messages):
@@ -204,7 +206,7 @@ def claim_by_hints(hints: RankHints, path: str, names: FileNames = _ALONE) -> Ra
     if own is None and not hints.declared:
         return RankClaim(named, None if named is not None else _UNKNOWN)
     if own is None and named is not None and hints.allow(named):
-        return RankClaim(named)  # before all that are possible are counted: groups have up to 100,000 members
+        return RankClaim(named)  # saves intersecting groups of up to 100,000 members
     return _among(
         frozenset({own}) if own is not None else frozenset.intersection(*map(frozenset, hints.declared)), named
     )
@@ -215,19 +217,19 @@ def _among(possible: frozenset[int], named: int | None) -> RankClaim:
         return RankClaim(named)
     if len(possible) == 1:
         (rank,) = possible
-        return RankClaim(rank, None if named is None else f"named rank {named}, but its content is rank {rank}'s")
+        return RankClaim(rank, None if named is None else f"named rank {named}, but its content is from rank {rank}")
     if named is None:
         return RankClaim(None, _UNKNOWN)
-    return RankClaim(None, f"named rank {named}, but its groups have no such rank; is it another job's file?")
+    return RankClaim(None, f"named rank {named}, but its groups have no such rank; is it from another job?")
 
 
 _UNKNOWN = "does not say which rank wrote it; put the rank at the end of its name (nccl_trace_rank_3)"
 
 
 def _rank_in_messages(columns: DumpColumns) -> int | None:
-    """A send names its source, a receive its destination: the rank itself, as a group rank."""
+    """The source of a send, or the destination of a receive, is the rank itself, as a group rank."""
     members = columns.members()
-    # A signature that only an older generation of groups had is looked up at the first row.
+    # A signature without rows (only a dropped generation of groups used it) is looked up at the first row.
     used, rows = np.unique(columns.signature, return_index=True)
     first = dict(zip(used.tolist(), rows.tolist(), strict=True))
     for index, signature in enumerate(columns.signatures):

@@ -1,4 +1,4 @@
-"""Paths -> files, in an order that does not depend on the file system."""
+"""Finds and opens the files at given paths, in an order that does not depend on the file system."""
 
 import io
 import os
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 SNIFF = 65536
-"""So much of a file tells what it is."""
+"""Bytes at the start of a file from which its kind is detected."""
 GZIP, ZSTD, XZ, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"
 SUMMARY = b"\x89FPS\r\n\x1a\n"
-"""A summary file (summary_file.py). The bytes after the name are changed by whatever would damage it as text."""
+"""Magic of a summary file (summary_file.py). Any conversion that treats the file as text would change its last bytes."""
 _CACHE = ".cache"
 _DUMP_NAME = "trace_rank"
 _TAR_AT = 257
@@ -26,16 +26,16 @@ _URL = re.compile(r"[a-z][a-z0-9+.:-]{0,60}://")
 
 
 def find_files(paths: Sequence[str], *, follow_links: bool = False) -> list[str]:
-    """All files behind the paths, folders walked, each once, sorted. Hidden files are not evidence, except dumps in the
-    folders where torch puts them by default (`.cache/torch`); nor are the pipes that torch puts beside its dumps: nobody
-    writes to them any more, so reading would not end; nor links that lead out of their folder, unless they are followed.
+    """All files at these paths and below, each once, sorted. Left out: hidden files, except dumps in torch's default folder
+    (`.cache/torch`); pipes that torch creates beside its dumps (nobody writes to them any more, so reading would block);
+    and links that point outside their folder, unless `follow_links`.
     """
     found: dict[str, str] = {}
     for path in paths:
         if path == STDIN:
             found[STDIN] = STDIN
         elif is_url(path):
-            from forkpoint.evidence.remote import list_files  # noqa: PLC0415 - for addresses alone
+            from forkpoint.evidence.remote import list_files  # noqa: PLC0415 - only for URLs
 
             found.update((url, url) for url in list_files(path))
         elif os.path.isdir(path):
@@ -48,7 +48,7 @@ def find_files(paths: Sequence[str], *, follow_links: bool = False) -> list[str]
 
 
 def find_ways_out(paths: Sequence[str]) -> list[str]:
-    """Links in these folders that lead out of them."""
+    """Links in these folders that point outside them."""
     return sorted(file for path in paths if os.path.isdir(path) for _, file in _walk(path) if _is_way_out(file, path))
 
 
@@ -59,14 +59,14 @@ def _is_way_out(file: str, folder: str) -> bool:
 def open_file(
     path: str, roots: Sequence[str] = (), count: Callable[[int], None] | None = None
 ) -> "io.BufferedReader[io.FileIO]":
-    """Of this machine, or behind an address. `roots`: folders that must not be left. `count` is told how many bytes are read
-    of a file of this machine. Raises OSError, and UsageError for an address that nothing here can read.
+    """Opens a local file or a URL. `roots`: folders that links must not leave. `count` is called with the number of bytes read
+    from a local file. Raises OSError, and UsageError for a URL that no installed driver can read.
     """
     root = root_of(path, roots)
     if root is not None and not is_url(path):
         return io.BufferedReader(_counted(open_beneath(path, root), count), SNIFF)
     if is_url(path):
-        from forkpoint.evidence.remote import open_url  # noqa: PLC0415 - for addresses alone
+        from forkpoint.evidence.remote import open_url  # noqa: PLC0415 - only for URLs
 
         return open_url(path)
     if path == STDIN:
@@ -82,7 +82,7 @@ def _counted(file: io.FileIO, count: Callable[[int], None] | None) -> io.FileIO:
 
 
 class _CountedFile(io.FileIO):
-    """Says how many bytes are read of it."""
+    """Reports how many bytes are read from it."""
 
     def __init__(self, descriptor: int, count: Callable[[int], None]) -> None:
         super().__init__(descriptor)
@@ -100,22 +100,22 @@ class _CountedFile(io.FileIO):
 
 
 def is_url(path: str) -> bool:
-    """Whether fsspec is to read it."""
+    """Whether fsspec has to read it."""
     return _URL.match(path) is not None
 
 
 def shown(path: str) -> str:
-    """As it is called in a report: an address without a password, a token or a signature."""
+    """The name in reports: URLs lose passwords, tokens and signatures."""
     if not is_url(path):
         return path
-    from urllib.parse import urlsplit, urlunsplit  # noqa: PLC0415 - for addresses alone
+    from urllib.parse import urlsplit, urlunsplit  # noqa: PLC0415 - only for URLs
 
     parts = urlsplit(path)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
 def is_archive(head: bytes) -> bool:
-    """Whether a file that begins so is packed."""
+    """Whether a file that starts with these bytes is an archive or compressed."""
     return head.startswith((GZIP, ZSTD, XZ, ZIP)) or is_tar(head)
 
 
@@ -124,7 +124,7 @@ def is_tar(head: bytes) -> bool:
 
 
 def _walk(folder: str) -> Iterator[tuple[str, str]]:
-    """Files with where they really lie, which is worked out once per folder: there may be 100,000 in it."""
+    """(real path, path) of each file. The folder's real path is resolved only once: it may hold 100,000 files."""
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") or f == _CACHE)
         real = os.path.realpath(here)
@@ -136,7 +136,7 @@ def _walk(folder: str) -> Iterator[tuple[str, str]]:
 
 
 class PieceStream(io.RawIOBase):
-    """A stream that reads from somewhere else, piece by piece."""
+    """A raw stream whose subclasses implement only `read_piece`."""
 
     def readable(self) -> bool:
         return True
@@ -148,12 +148,12 @@ class PieceStream(io.RawIOBase):
         return len(piece)
 
     def read_piece(self, size: int) -> bytes | memoryview:
-        """At most `size` bytes; nothing at the end."""
+        """At most `size` bytes; empty at the end."""
         raise NotImplementedError
 
 
 class Continued(PieceStream):
-    """What was already read from a stream that cannot seek, then the rest of it."""
+    """The bytes that were already read from a stream that cannot seek, then the rest of the stream."""
 
     def __init__(self, begun: bytes, rest: BinaryIO) -> None:
         self._begun = memoryview(begun)
@@ -166,7 +166,7 @@ class Continued(PieceStream):
 
 
 class WithoutNuls(PieceStream):
-    """What a log holds beside NUL bytes: one that was truncated while a program wrote on begins with any number of them."""
+    """Drops NUL bytes: a log that was truncated while a program kept writing starts with any number of them."""
 
     def __init__(self, inner: BinaryIO) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
-"""Files below a folder that somebody gave: links that lead out of it are not followed, at whatever moment they are made.
+"""Opens files inside a given folder without following links that point outside it, even if a link appears meanwhile.
 
-What was a file when a folder was listed may be a link when it is read. So every part of the way is opened from the folder on,
-without following a link there; links that stay inside are resolved first.
+What was a file when the folder was listed may be a link when it is opened. So links inside the folder are resolved first,
+and then every component of the path is opened relative to its parent, without following links.
 """
 
 import errno
@@ -9,14 +9,14 @@ import io
 import os
 from collections.abc import Sequence
 
-_WAY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LeadsOut(OSError):
-    """The path is, or goes through, a link that leads out of its folder."""
+    """The path is, or contains, a link that points outside its folder."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(errno.ELOOP, "a link that leads out of the folder", path)
+        super().__init__(errno.ELOOP, "a link that points outside the folder", path)
 
 
 def leads_out(path: str, root: str) -> bool:
@@ -26,7 +26,7 @@ def leads_out(path: str, root: str) -> bool:
 
 
 def root_of(path: str, roots: Sequence[str]) -> str | None:
-    """The folder of these below which a path lies; None for a path that was given itself."""
+    """The innermost of these folders that contains the path; None for a path that was given itself."""
     below = [root for root in roots if path != root and path.startswith(f"{root.rstrip('/')}/")]
     return max(below, key=len) if below and path not in roots else None
 
@@ -36,11 +36,11 @@ def open_beneath(path: str, root: str) -> io.FileIO:
     if leads_out(path, root):
         raise LeadsOut(path)
     base = os.path.realpath(root)
-    *way, name = os.path.relpath(os.path.realpath(path), base).split("/")
+    *folders, name = os.path.relpath(os.path.realpath(path), base).split("/")
     folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for part in way:
-            deeper = os.open(part, _WAY, dir_fd=folder)
+        for part in folders:
+            deeper = os.open(part, _FOLDER_FLAGS, dir_fd=folder)
             os.close(folder)
             folder = deeper
         return io.FileIO(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))

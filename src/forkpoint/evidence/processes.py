@@ -1,15 +1,19 @@
-"""Which rank a process is. Files of stacks are often named by process (`py-spy-11333.txt`): the number is no rank then, and a
-log may say which rank that process is.
-"""
+"""Processes of a job: which rank each one is, and with which exit code it ended."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from forkpoint.model.log import LogEvent
+from msgspec import Struct
+
+from forkpoint.model.log import LogEvent, LogKind
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which rank a process is. Files of stacks are often named by process (`py-spy-11333.txt`), so their number is not a rank; a
+# log may say which rank that process is.
 
 _HEAD = 1 << 18
-"""Characters at the beginning of a log: processes introduce themselves there."""
+"""Characters at the beginning of a log: processes print who they are there."""
 _HEADER = re.compile(r"^Process (\d{1,9}): ", re.MULTILINE)
 _RANK = r"(?<!local )(?<!node )\b(?:global[ _]?rank|rank|process[ _]index)\b[\]\"')]{0,2}[ =:]{1,3}(?P<rank>\d{1,6})\b"
 _PID = r"\b(?:pid|process id)\b[\"']?[ =:(]{1,3}(?P<pid>\d{1,9})\b"
@@ -23,11 +27,11 @@ _LAUNCHER = re.compile(r"(?:torchrun|torch\.distributed\.run)\b[^\n]*?--nproc[-_
 _MORE_NODES = re.compile(r"--nnodes[ =](?!1\b)|--node[-_]rank[ =](?!0\b)")
 
 OfProcess = tuple[int, int]
-"""A process and its rank."""
+"""(process id, rank)."""
 
 
 def find_process(stacks: str) -> int | None:
-    """The process that py-spy looked at, by the first line that it prints."""
+    """The process id in the first line that py-spy prints."""
     found = _HEADER.search(stacks)
     return int(found[1]) if found else None
 
@@ -35,14 +39,12 @@ def find_process(stacks: str) -> int | None:
 def read_processes(log: str) -> Iterator[OfProcess]:
     """`process_index=3 pid=11333`, `rank 3 (pid 11333)`, `pid: 11333, rank: 3`."""
     head = log[:_HEAD].lower()
-    if "pid" in head or "process id" in head:  # few logs say it, and the patterns are slow
+    if "pid" in head or "process id" in head:  # few logs contain it, and the patterns are slow
         yield from ((int(m["pid"]), int(m["rank"])) for says in _SAYS for m in says.finditer(head))
 
 
 def read_listed_processes(text: str) -> Iterator[OfProcess]:
-    """From a list of processes (`ps`) with the only torchrun of a job of one node: it starts its workers one after the other, in
-    the order of their ranks.
-    """
+    """From `ps` output with a single torchrun of a single-node job: torchrun starts its workers in the order of their ranks."""
     head = text[:_HEAD]
     launchers = [m for m in _LISTED.finditer(head) if _LAUNCHER.search(m[0])] if "PPID" in head else []
     if len(launchers) != 1 or _MORE_NODES.search(launchers[0][0]):
@@ -54,7 +56,7 @@ def read_listed_processes(text: str) -> Iterator[OfProcess]:
 
 
 def processes_of_events(events: Iterable[LogEvent]) -> Iterator[OfProcess]:
-    """From lines that begin with their process, and from a launcher's table of workers that failed."""
+    """From lines with a process id in their prefix, and from a launcher's table of failed workers."""
     for event in events:
         pid = event.detail("pid") or event.speaker.pid
         if event.rank is not None and pid:
@@ -62,7 +64,7 @@ def processes_of_events(events: Iterable[LogEvent]) -> Iterator[OfProcess]:
 
 
 def agree_on_processes(said: Iterable[OfProcess]) -> dict[int, int]:
-    """Without a process that is said to be two ranks, and without a rank that is said to be two processes (a restart)."""
+    """Process id -> rank, without processes that claim two ranks, and without ranks with two processes (a restart)."""
     ranks: dict[int, set[int]] = defaultdict(set)
     pids: dict[int, set[int]] = defaultdict(set)
     for pid, rank in said:
@@ -70,3 +72,47 @@ def agree_on_processes(said: Iterable[OfProcess]) -> dict[int, int]:
         pids[rank].add(pid)
     sure = ((pid, next(iter(own))) for pid, own in ranks.items() if len(own) == 1)
     return {pid: rank for pid, rank in sure if len(pids[rank]) == 1}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How processes ended, from a table.
+
+_COLUMNS = re.compile(r"\t+| {2,}")
+_RANK_COLUMN = re.compile(r"(?:global[ _])?rank", re.IGNORECASE)
+_CODE_COLUMN = re.compile(r"exit(?:[ _-]?code|[ _-]?status)?", re.IGNORECASE)
+_NUMBER = re.compile(r"-?\d{1,7}")
+_HEADER_AT_MOST = 2000
+_SIGNALLED = 128
+"""Shells and containers report a signal as this plus its number."""
+
+
+class _Columns(Struct, frozen=True):
+    rank: int
+    code: int
+    count: int
+
+
+def _columns(header: str) -> _Columns | None:
+    cells = _COLUMNS.split(header.strip())
+    ranks = [at for at, cell in enumerate(cells) if _RANK_COLUMN.fullmatch(cell)]
+    codes = [at for at, cell in enumerate(cells) if _CODE_COLUMN.fullmatch(cell)]
+    return _Columns(ranks[0], codes[0], len(cells)) if len(ranks) == len(codes) == 1 else None
+
+
+def read_exit_table(text: str, name: str) -> Iterator[LogEvent]:
+    """Exit codes from a table with a column for the rank and one for the exit code, as `kubectl get pods -o
+    custom-columns=...`, a scheduler or a person writes it. Rows that do not fit are skipped. Signals become negative codes,
+    as in Python: -9.
+    """
+    columns = _columns(text[:_HEADER_AT_MOST].partition("\n")[0])
+    if columns is None:
+        return
+    for number, row in enumerate(text.splitlines()[1:], 2):
+        cells = _COLUMNS.split(row.strip())
+        if len(cells) != columns.count or not all(_NUMBER.fullmatch(cells[at]) for at in (columns.rank, columns.code)):
+            continue
+        code = int(cells[columns.code])
+        signed = _SIGNALLED - code if code > _SIGNALLED else code
+        yield LogEvent(
+            LogKind.EXITED, name, number, int(cells[columns.rank]), " ".join(cells), details=(("code", str(signed)),)
+        )

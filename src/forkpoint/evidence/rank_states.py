@@ -1,10 +1,10 @@
-"""What observers of a live job knew about its ranks when they took the evidence (`ranks.json`, from guard and watch).
+"""What observers of a live job knew about its ranks when they collected the evidence (`ranks.json`, from guard and watch).
 
     {"schema": "forkpoint.ranks/1", "world_size": 4, "still_s": 12.5, "stalled": true,
      "ranks": [{"rank": 2, "state": "gone", "says": "seen by rank 1"}, ...],
      "groups": [{"name": "1", "desc": "dp", "ranks": [0, 2]}], "steps": [{"group": "0", "step": 7, "rank": 2, "calls": 41}]}
 
-It states what dumps cannot: whose process ended, who belongs to a group (gloo's dumps do not say), that nothing moved.
+It states what dumps cannot: whose process ended, who belongs to a group (gloo's dumps do not say), that nothing progressed.
 """
 
 import io
@@ -32,7 +32,7 @@ _ENDED: Final = {
 class RankStates(Struct, frozen=True):
     events: tuple[LogEvent, ...]
     groups: tuple[tuple[str, tuple[int, ...]], ...]
-    """Name and members."""
+    """(name, members)."""
     world: tuple[int, ...] | None
     steps: tuple[StepCount, ...]
 
@@ -45,7 +45,7 @@ def read_rank_states(text: str, name: str) -> RankStates:
     try:
         raw: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{name}: looks like ranks.json, but is not valid JSON; was it cut?") from error
+        raise UnreadableInput(f"{name}: looks like ranks.json, but is not valid JSON; is it truncated?") from error
     top = pairs(raw, MAX_RANKS)
     size = whole(top.get("world_size"))
     return RankStates(
@@ -66,7 +66,7 @@ def _stall(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
     still = top.get("still_s")
     if top.get("stalled") is not True or not isinstance(still, int | float):
         return ()
-    return (LogEvent(LogKind.STOOD_STILL, name, 1, None, f"nothing has moved on any rank for {still:.0f} s"),)
+    return (LogEvent(LogKind.STOOD_STILL, name, 1, None, f"no rank has made progress for {still:.0f} s"),)
 
 
 def _end(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
@@ -84,8 +84,8 @@ def _events(state: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
         return read_log(io.BytesIO(says.encode("utf-8", "replace")), name, rank).events
     if word not in _ENDED:
         return ()
-    kind, told = _ENDED[word]
-    return (LogEvent(kind, name, 1, rank, clean(f"{told} ({says})" if says else told)),)
+    kind, text = _ENDED[word]
+    return (LogEvent(kind, name, 1, rank, clean(f"{text} ({says})" if says else text)),)
 
 
 def _step(item: Mapping[str, object], name: str) -> StepCount | None:

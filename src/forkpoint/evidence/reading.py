@@ -1,4 +1,4 @@
-"""What has been read so far, file by file, before it is put together: dumps as packed records, texts, problems."""
+"""What was read so far, file by file, before it is combined: dumps as packed records, texts, problems."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.file_names import FileNames, RankClaim, RankHints, claim_by_hints, claim_rank
 from forkpoint.model.capture import BROKE_ON_IT, Capture, InternalProblem, Problem, SetAside
 from forkpoint.model.entries import Tables
-from forkpoint.model.records import HEAD, Record, RecordStore
+from forkpoint.model.records import HEAD, RecordStore, TraceRecord
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.traces import Traces
 from forkpoint.parts import Parts, work_without_some
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from forkpoint.evidence.text_files import TextReading
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Dumps, one after another -> packed records: by the compiled reader where it is installed, else in Python.
+# Dumps -> packed records: with the compiled reader if it is installed, else in Python.
 
 Dump = bytes | io.BufferedIOBase
-"""As it was read, or where it is to be read."""
+"""The content of a dump, or a stream to read it from."""
 
 Admitted = tuple[Traces, tuple[SetAside, ...]]
 _KEPT_MEMBERS = 256
-"""Cached groups: the world is in every dump, and a node's ranks share a few more."""
+"""Number of cached groups: the world is in every dump, and ranks of a node share a few more."""
 
 
 class DumpReader:
@@ -42,18 +42,18 @@ class DumpReader:
         self._names = names
         self._native = NativePacker.if_installed()
         self._belonging = lru_cache(_KEPT_MEMBERS)(tables.belonging)
-        # For one dump after another, and a byte more than any may have. What no dump has touched takes no memory.
+        # Reused for every dump; one byte larger than the limit. Pages that no dump has touched take no memory.
         self._room = np.empty(dump.MAX_BYTES + 1, np.uint8).data
 
     def read(self, path: str, dump: Dump) -> tuple[RankClaim, bytes]:
-        """Whose dump it is, and its record: empty where nothing says whose. Raises InputError."""
+        """The dump's rank, and its record, which is empty if the rank is not known. Raises InputError."""
         data = dump if isinstance(dump, bytes) else self._room[: dump.readinto(self._room)]
         read = self._read_natively(path, data) if self._native else None
         return read or self._read_in_python(path, bytes(data))
 
     def _read_natively(self, path: str, data: bytes | memoryview) -> tuple[RankClaim, bytes] | None:
-        """None: the dump is for the Python reader."""
-        assert self._native is not None  # the caller has looked
+        """None: declined, use the Python reader."""
+        assert self._native is not None  # checked by the caller
         claimable = self._native.decode(data)
         if claimable is None:
             return None
@@ -72,13 +72,13 @@ class DumpReader:
     def _read_in_python(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:
         columns = dump.decode(data, path)
         for group in columns.header.groups:
-            if group.ranks:  # the compiled reader tells them all, to have the rank claimed by them
+            if group.ranks:  # the compiled reader adds them all, to find the rank: tables must be the same
                 self._tables.members_key(group.ranks)
         if columns.header.unnamed:
             self._tables.members_key(columns.header.unnamed)
         claim = claim_rank(columns, path, self._names)
         if columns.header.behind:
-            behind = f"{columns.header.behind} bytes stand behind its end and were not read; if that is another dump, split the file"
+            behind = f"has {columns.header.behind} bytes after its end, which were not read; if they are another dump, split the file"
             claim = structs.replace(claim, problem="; ".join(filter(None, (claim.problem, behind))))
         if claim.rank is None:
             return claim, b""
@@ -86,7 +86,7 @@ class DumpReader:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What has been read so far, file by file, before it is put together; a summary file holds the same.
+# What was read so far, file by file, before it is combined. A summary file holds the same.
 
 
 class Reading(Struct):
@@ -98,9 +98,9 @@ class Reading(Struct):
     problems: list[Problem] = field(default_factory=list[Problem])
     internal: list[InternalProblem] = field(default_factory=list[InternalProblem])
     names: FileNames = field(default_factory=FileNames)
-    """Of all files that are read together."""
+    """The names of all files that are read together."""
     after_part: Callable[[], None] = lambda: None
-    """Called when a member of an archive has been read."""
+    """Called after each member of an archive."""
     _dumps: DumpReader | None = None
 
     def add_dump(self, path: str, dump: Dump) -> None:
@@ -111,7 +111,7 @@ class Reading(Struct):
             self.problems.append(Problem(path, claim.problem))
         if claim.rank is None:
             return
-        self.records.append(Record(claim.rank, path, packed))
+        self.records.append(TraceRecord(claim.rank, path, packed))
         if cut := HEAD.read(packed).cut:
             self.problems.append(Problem(path, self.tables.text(cut)))
 
@@ -120,7 +120,7 @@ class Reading(Struct):
         return bool(self.records) or any(text.says_anything for text in self.texts)
 
     def require(self, paths: Sequence[str]) -> None:
-        """Raises UnreadableInput where nothing could be used."""
+        """Raises UnreadableInput if nothing could be used."""
         if not self.says_anything:
             reasons = "; ".join(f"{p.file}: {p.text}" for p in self.problems[:3]) or self._why_nothing()
             raise UnreadableInput(f"nothing to diagnose in {', '.join(paths)}: {reasons}")
@@ -130,12 +130,12 @@ class Reading(Struct):
         if silent:
             return f"{silent[0]}{_more(silent)} says nothing about ranks, calls or failures; give dumps, logs or stacks"
         if self.empty:
-            return f"{self.empty[0]}{_more(self.empty)} is empty; copy it again, or give what the job wrote elsewhere"
+            return f"{self.empty[0]}{_more(self.empty)} is empty; copy it again, or give other files of the job"
         return "no files found"
 
     def capture(self, choice: Choice = ADMIT_BY_PROOF) -> Capture:
-        """All of it, put together."""
-        self._dumps = None  # it caches a lot per group, and is not needed any more
+        """Everything combined."""
+        self._dumps = None  # frees its caches
         parts = Parts(self.internal)
         tables = self.tables.build()
         traces, set_aside = self._admit(tables, choice, parts)

@@ -1,6 +1,6 @@
-"""Files behind addresses (s3, gs, az, http, memory): whatever fsspec has a driver for, read in ranges.
+"""Files at URLs (s3, gs, az, http, memory): whatever fsspec has a driver for, read in ranges.
 
-Drivers and servers are other people's: what goes wrong in them becomes an OSError, as with a file of this machine.
+Errors of drivers and servers become an OSError, as for a local file.
 """
 
 import errno
@@ -13,27 +13,27 @@ from forkpoint.evidence.files import SNIFF, PieceStream, shown
 from forkpoint.evidence.text import clean
 
 _BLOCK = 1 << 22
-"""Bytes per request: a dump takes one, a log a few, and a file that is not evidence no more than one."""
+"""Bytes per request: a dump needs one request, a log a few, and a file that is not evidence at most one."""
 _MOST_FILES = 200_000
-"""As in an archive: a server may list without end."""
+"""The same limit as for archives: a server could list files forever."""
 _ONE_BY_NAME = ("http", "https")
-"""Web servers list folders under a name that ends in a slash; any other name is a file."""
+"""On web servers, only a name that ends in a slash is a folder; any other name is a file."""
 
 
 def list_files(url: str) -> list[str]:
-    """All files below the address, sorted; hidden ones are not evidence. Raises UsageError."""
+    """All files below the URL, sorted, without hidden ones. Raises UsageError."""
     protocol = url.partition("://")[0]
     if protocol in _ONE_BY_NAME and not url.endswith("/"):
         return [url]
     system, root = _system(url)
     try:
-        # A search goes on without what it cannot read; asked for by itself, it says why.
+        # `find` skips what it cannot read; `ls` then raises the reason.
         names = list(islice(system.find(root), _MOST_FILES)) or system.ls(root, detail=False)
     except FileNotFoundError:
         names = []
     except Exception as error:
         raise UsageError(f"{shown(url)}: cannot be listed ({tell_driver_error(error)})") from error
-    # A page of links may lead anywhere: only what lies behind the address was asked for.
+    # A page of links may point anywhere: only files below the URL were requested.
     top = root.rstrip("/")
     inside = [name.removeprefix(top) for name in names if name == top or name.startswith(f"{top}/")]
     visible = sorted({rest for rest in inside if not any(part.startswith(".") for part in rest.split("/"))})
@@ -43,7 +43,7 @@ def list_files(url: str) -> list[str]:
 
 
 def open_url(url: str) -> "io.BufferedReader[io.FileIO]":
-    """The file as a stream that can go back where the driver can. Raises UsageError and OSError."""
+    """The file as a stream, seekable if the driver is. Raises UsageError and OSError."""
     system, path = _system(url)
     try:
         opened = system.open(path, "rb", block_size=_BLOCK, cache_type="readahead")
@@ -53,9 +53,9 @@ def open_url(url: str) -> "io.BufferedReader[io.FileIO]":
 
 
 def _system(url: str) -> tuple[Any, str]:
-    """The driver and the path as it spells it. Drivers are made once for each address of a server."""
+    """The driver, and the path in the driver's form. fsspec creates a driver once per server."""
     try:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 - for addresses alone  # pyright: ignore[reportMissingTypeStubs] - it has none
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - only for URLs  # pyright: ignore[reportMissingTypeStubs] - it has none
     except ModuleNotFoundError as error:
         raise UsageError(f"{shown(url)}: needs fsspec: pip install 'forkpoint[collect]'") from error
     try:
@@ -67,7 +67,7 @@ def _system(url: str) -> tuple[Any, str]:
 
 
 def _missing(error: ImportError) -> str:
-    """The words are for people; the import that failed below them has the name."""
+    """The name of the missing package: from the import that failed, since the message itself is free text."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ImportError) and cause.name:
@@ -77,7 +77,7 @@ def _missing(error: ImportError) -> str:
 
 
 def tell_driver_error(error: Exception) -> str:
-    """With the next step, where the driver's words leave it open."""
+    """The driver's message, with the next step if the message does not say it."""
     name, text = type(error).__name__, clean(f"{type(error).__name__}: {error}")
     if isinstance(error, PermissionError) or "Credential" in name:
         return f"{text}; check the credentials: for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
@@ -87,7 +87,7 @@ def tell_driver_error(error: Exception) -> str:
 
 
 class _Ranges(PieceStream):
-    """A driver's file. Where the server gives no ranges, its length is not known, and it can be read only once."""
+    """A driver's file. If the server does not support ranges, its length is unknown, and it can be read only once."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

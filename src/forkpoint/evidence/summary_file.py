@@ -1,10 +1,10 @@
-"""Summary files (.fps): what reading found, small enough to travel; about 1 kB per rank.
+"""Summary files (.fps): what was read, small enough to send; about 1 kB per rank.
 
     magic, u32 version, pieces, a last piece of kind END that holds the digest of all before it
     a piece: u8 kind, u32 size, u32 packed size, the zlib-packed bytes
 
-Written in an order of its own, so the bytes do not tell in which order files or parts came: joining parts is
-associative and commutative, and a part that comes twice counts once. docs/summaries.md has the layouts.
+The content is sorted, so the bytes do not depend on the order of files or parts: merging is associative and commutative,
+and a part that is given twice counts once. docs/summaries.md describes the layouts.
 """
 
 import io
@@ -27,18 +27,18 @@ from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.text_files import TextReading
 from forkpoint.model.capture import Problem
 from forkpoint.model.layout import I64, U32, Reader, pack_text
-from forkpoint.model.records import Record, RecordStore
+from forkpoint.model.records import RecordStore, TraceRecord
 from forkpoint.traces.verify import DAMAGE, RecordVerifier, verify_tables
 
 VERSION = 1
 MAX_PIECE = 64 << 20
 MAX_BYTES = 1 << 30
-"""Unpacked, of one file: eight times what 100,000 ranks take."""
+"""Unpacked size of one file: eight times what 100,000 ranks need."""
 _GOOD_PIECE = 1 << 20
-"""Pieces are closed when they are this large, so that none has to be held whole beside the next."""
+"""A piece ends at about this size, so that only one has to be in memory."""
 _HEAD = struct.Struct("<BII")
 _LEVEL = 2
-"""Of zlib: half the time of the usual 6, and 4 to 8 % more bytes."""
+"""zlib's level: takes half the time of the default 6, for 4 to 8 % more bytes."""
 
 
 class _Piece(IntEnum):
@@ -51,9 +51,9 @@ class _Piece(IntEnum):
 
 
 def summarise(paths: Sequence[str], origin: str = "", progress: Progress | None = None) -> bytes:
-    """The summary of all that is behind the paths. `origin` says where they lie, before the name of every file.
+    """The summary of all files at these paths. `origin`: the machine that holds them, a prefix of every file's name.
 
-    Raises UnreadableInput when nothing of it could be used.
+    Raises UnreadableInput if none could be used.
     """
     return write_summary(read_files(paths, progress, origin))
 
@@ -67,7 +67,7 @@ def merge(parts: Iterable[bytes]) -> bytes:
 
 
 def merge_files(paths: Sequence[str]) -> bytes:
-    """As merge, of files. Dumps and logs among them are summarised on the way."""
+    """Like merge, for files. Dumps and logs among them are summarised, too."""
     return write_summary(read_files(paths))
 
 
@@ -105,7 +105,7 @@ def _joined(kind: _Piece, items: Iterable[bytes]) -> Iterator[tuple[_Piece, byte
 
 
 def _records(store: RecordStore) -> Iterator[bytes]:
-    """By rank, file and content, each once. They are not all taken out of the store together."""
+    """Sorted by rank, file and content, without repeats. Only one rank's records are in memory at a time."""
     order = np.argsort(store.ranks, kind="stable").tolist()
     for rank, same in groupby(order, key=store.ranks.__getitem__):
         for file, data in sorted({(record.file, record.data) for record in map(store.__getitem__, same)}):
@@ -117,15 +117,15 @@ def _pack_record(rank: int, file: str, data: bytes) -> bytes:
 
 
 def _pack_json(text: TextReading) -> bytes:
-    # Names of files may hold what is no text (a byte of another encoding): it becomes a question mark.
+    # File names may contain bytes that are not valid text: they become question marks.
     return json.dumps(msgspec.to_builtins(text), ensure_ascii=False, sort_keys=True).encode("utf-8", "replace")
 
 
-# ------------------------------------------------------------------------------------------------------- and back
+# --------------------------------------------------------------------------------------------------------- reading
 
 
 def add_summary(stream: BinaryIO, name: str, reading: Reading) -> None:
-    """Adds what a summary says. One that is damaged anywhere adds nothing."""
+    """Adds the content of a summary. A damaged one adds nothing."""
     found = Reading()
     try:
         for kind, data in _read_pieces(stream):
@@ -152,7 +152,7 @@ def _read_pieces(stream: BinaryIO) -> Iterator[tuple[_Piece, bytes]]:
     version = U32.unpack(head[len(SUMMARY) :])[0]
     if version != VERSION:
         raise UnreadableInput(
-            f"a summary of version {version}, this forkpoint reads {VERSION}; use the same on both sides"
+            f"a summary of version {version}, but this forkpoint reads version {VERSION}; use the same release on both sides"
         )
     total = 0
     while True:
@@ -177,7 +177,7 @@ def _unpacked(packed: bytes, size: int) -> bytes:
     unpacker = zlib.decompressobj()
     data = unpacker.decompress(packed, size + 1)
     if len(data) != size or not unpacker.eof:
-        raise UnreadableInput("a summary whose pieces do not have the sizes it states; copy it again")
+        raise UnreadableInput("a summary whose pieces do not have their stated sizes; copy it again")
     return data
 
 
@@ -188,7 +188,7 @@ def _add_tables(reader: Reader, found: Reading) -> None:
 def _add_records(reader: Reader, found: Reading) -> None:
     while reader.pos < len(reader.data):
         rank, file, size = reader.number(I64), reader.text(), reader.number(U32)
-        found.records.append(Record(rank, file, reader.bytes(size)))
+        found.records.append(TraceRecord(rank, file, reader.bytes(size)))
 
 
 def _add_text(reader: Reader, found: Reading) -> None:

@@ -1,4 +1,4 @@
-"""Text from anyone, made harmless and short before it is kept; and times as programs print them."""
+"""Cleans and shortens untrusted text; and parses times as programs print them."""
 
 import re
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Text from anyone: made harmless and short before it is kept.
+# Untrusted text: control characters removed, and shortened.
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ANSI = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
@@ -14,7 +14,7 @@ LIMIT = 300
 
 
 def without_escapes(text: str) -> str:
-    """Without the colours that terminals understand."""
+    """Without terminal escape sequences, such as colours."""
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
@@ -25,7 +25,7 @@ def clean(text: str, limit: int = LIMIT) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Times as programs print them, parsed. None of them is complete: the year or the time zone is missing.
+# Times as programs print them. Most are incomplete: the year or the time zone is missing.
 #
 #     1115 01:18:27               C++ lines (month times 100 plus day, so 105 is 5 January): no year, local time
 #     E1115 01:18:27              torchrun's agent
@@ -57,7 +57,7 @@ class Stamp(Struct, frozen=True):
     from_c10: bool
 
     def seconds(self, near: float) -> int | None:
-        """Since 1970, as if printed in UTC. A year that is not printed is the one that comes closest to `near`."""
+        """Seconds since 1970, read as UTC. If no year is printed, the one closest to `near` is used."""
         around = datetime.fromtimestamp(near, UTC).year
         years = [self.year] if self.year is not None else [around - 1, around, around + 1]
         return min(

@@ -1,4 +1,4 @@
-"""Text files: kernel messages, RAS answers, stacks and logs, told apart by how they begin; which attempt and rank each belongs to."""
+"""Text files: kernel messages, RAS answers, stacks and logs, detected by how they begin; and their attempt and rank."""
 
 import io
 import re
@@ -9,19 +9,18 @@ from typing import BinaryIO, cast
 
 from msgspec import Struct, field, structs
 
-from forkpoint.evidence.exit_tables import read_exit_table
 from forkpoint.evidence.file_names import FileNames, spelled_rank, without_numbers
 from forkpoint.evidence.files import SNIFF, Continued
 from forkpoint.evidence.logs import read_log
-from forkpoint.evidence.machine.kernel import looks_like_kernel_log, read_kernel_log
+from forkpoint.evidence.machine.kernel import kernel_remarks, looks_like_kernel_log, read_kernel_log
 from forkpoint.evidence.machine.places import SAYS_PLACE, agree, locate, read_places
-from forkpoint.evidence.machine.ras import looks_like_ras, read_ras
-from forkpoint.evidence.machine.remarks import kernel_remarks, ras_remarks
+from forkpoint.evidence.machine.ras import looks_like_ras, ras_remarks, read_ras
 from forkpoint.evidence.processes import (
     OfProcess,
     agree_on_processes,
     find_process,
     processes_of_events,
+    read_exit_table,
     read_listed_processes,
     read_processes,
 )
@@ -33,18 +32,18 @@ from forkpoint.model.capture import Capture, LiveStack, Problem, Remark, SetAsid
 from forkpoint.model.frames import user_frames
 from forkpoint.model.log import NO_ENDING, Ending, LogEvent, LogKind
 from forkpoint.model.values import Values
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, attempt_of
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Text files by their place: which attempt of the job they are of, and whose they are where only the path suggests it.
+# Which attempt of the job a text file belongs to, and which rank, if only its path suggests it.
 
 
 def keep_one_attempt(
     texts: "Sequence[TextReading]", choice: Choice
 ) -> "tuple[Sequence[TextReading], tuple[SetAside, ...]]":
-    """Of files under `attempt_0`, `attempt_1`, ...: those of the first that failed, or of the one asked for. What failed
-    later failed after it. Files that name no attempt are of any.
+    """Of files in folders `attempt_0`, `attempt_1`, ... keeps those of the first attempt that failed (later failures follow
+    from it), or of the requested one. Files outside such folders are always kept.
     """
     labels = {attempt_of(text.file) for text in texts}
     attempts = sorted(one for one in labels if not any(_is_part(one, other) for other in labels - {one}))
@@ -55,20 +54,20 @@ def keep_one_attempt(
     if choice.attempt is not None:
         judged = attempts[min(choice.attempt, len(attempts) - 1)]
     others = [t for t in texts if not _is_part(attempt_of(t.file), judged) and t.file not in choice.use]
-    why = f"and attempt {judged[-1]} is judged (--attempt)"
-    aside = tuple(SetAside(t.file, None, f"from attempt {attempt_of(t.file)[-1]}, {why}") for t in others)
+    why = f"attempt {judged[-1]} is judged (--attempt)"
+    aside = tuple(SetAside(t.file, None, f"from attempt {attempt_of(t.file)[-1]}; {why}") for t in others)
     left_out = {text.file for text in others}
     return [text for text in texts if text.file not in left_out], aside
 
 
 def _is_part(outer: tuple[int, ...], inner: tuple[int, ...]) -> bool:
-    """A folder of the first holds that of the second: what a launcher logs for all its restarts."""
+    """The first attempt's folder contains the second's: for example a launcher's log of all its restarts."""
     return inner[: len(outer)] == outer
 
 
 def believe_places(texts: "Sequence[TextReading]", world: frozenset[int]) -> "list[TextReading]":
-    """A rank that only the path suggests counts unless a line of any file of that form names another one, two files of one
-    form and name claim it (two nodes have local ranks alike), or the job has no such rank.
+    """Drops ranks that only the path suggests if a line in any file of the same form names another rank, if two files of the
+    same form and name claim the same rank (two nodes have the same local ranks), or if the job has no such rank.
     """
     wrong = {without_numbers(t.file) for t in texts if t.placed is not None and t.speakers - {t.placed}}
     claims = Counter((_name(text.file), text.placed) for text in texts if text.placed is not None)
@@ -82,8 +81,8 @@ def believe_places(texts: "Sequence[TextReading]", world: frozenset[int]) -> "li
 
 
 def own_by_speaker(texts: "Sequence[TextReading]") -> "list[TextReading]":
-    """Files of one form in each of which one rank alone speaks, another in every one, are those ranks' own: what stands there
-    without a rank is theirs as well. A launcher's log is nobody's.
+    """If in each file of one form exactly one rank prints, and a different one in each, the files are those ranks' own logs:
+    their lines without a rank belong to that rank, too. A launcher's log belongs to no rank.
     """
     forms: dict[str, list[TextReading]] = defaultdict(list)
     for text in texts:
@@ -138,7 +137,7 @@ def _name(file: str) -> str:
 
 
 def _disowned(text: "TextReading") -> "TextReading":
-    """The text without the rank that only its place suggested."""
+    """The text without the rank that only its path suggested."""
     logs = [(file, None if rank == text.placed and rank not in text.speakers else rank) for file, rank in text.logs]
     named = [log for log in logs if log[1] is not None]
     return structs.replace(
@@ -154,12 +153,12 @@ def _of_nobody(event: LogEvent, rank: int | None) -> LogEvent:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Text files: kernel messages, RAS answers, stacks and logs, told apart by how they begin.
+# Text files: kernel messages, RAS answers, stacks and logs, detected by how they begin.
 
 _OTHER_THREADS = 32
-"""Of a rank that are kept: those that run its own code are few."""
+"""How many other threads of a rank are kept; few of them run the program's own code."""
 IN_MEMORY = 1 << 24
-"""Text beyond this is read only as a log, as a stream."""
+"""Only logs are read beyond this size, as a stream."""
 _OWN = re.compile(
     r'\{\s{0,8}"schema": "forkpoint\.|<!doctype html>\n<html lang="en">\n<head>[^\0]{0,4000}<title>forkpoint: '
 )
@@ -173,20 +172,20 @@ class TextReading(Struct):
     events: list[LogEvent] = field(default_factory=list[LogEvent])
     stacks: list[LiveStack] = field(default_factory=list[LiveStack])
     of_process: list[tuple[int, LiveStack]] = field(default_factory=list[tuple[int, LiveStack]])
-    """Stacks of processes whose rank only other files tell."""
+    """(process id, stack) of processes whose rank only another file can tell."""
     processes: list[OfProcess] = field(default_factory=list[OfProcess])
-    """Which rank a process is, as a log says."""
+    """Ranks of processes, according to a log."""
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
     is_cut: bool = False
-    """It is a log that ends within a line."""
+    """It is a log whose last line is incomplete."""
     ending: Ending = NO_ENDING
-    """Of a log."""
+    """How a log ends."""
     placed: int | None = None
-    """The rank that only the place of the file suggests; its events count as that rank's unless other files contradict."""
+    """The rank that only the path suggests; its events count as that rank's unless other files contradict."""
     speakers: frozenset[int] = frozenset()
-    """Ranks that its lines name as their own."""
+    """Ranks that printed its lines, according to the lines."""
     remarks: list[Remark] = field(default_factory=list[Remark])
-    places: list[Place] = field(default_factory=list[Place])
+    places: list[RankPlace] = field(default_factory=list[RankPlace])
     states: list[RankStates] = field(default_factory=list[RankStates])
     values: list[Values] = field(default_factory=list[Values])
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -199,7 +198,7 @@ class TextReading(Struct):
 def with_texts(
     capture: Capture, texts: Sequence[TextReading], empty: Sequence[str], choice: Choice = ADMIT_BY_PROOF
 ) -> Capture:
-    """The capture with what its text files say, and with what it means that others are empty."""
+    """The capture with what text files say. `empty`: text files without content, which may mean that a rank did not answer."""
     traces = capture.traces
     texts, set_aside = keep_one_attempt(texts, choice)
     texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
@@ -235,8 +234,8 @@ def with_texts(
 
 
 def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], list[Problem], list[Problem]]:
-    """Stacks that name their process alone become those of its rank, where a log says which that is or names of files count the
-    processes. Also the stacks that are nobody's, and those whose rank only a count gives.
+    """Assigns stacks that only state a process id to a rank, if a log says which rank that process is or the file names count the
+    processes. Also returns the problems: stacks without a rank, and stacks whose rank is only counted.
     """
     said = (pair for text in texts for pair in (*text.processes, *processes_of_events(text.events)))
     alone = [text for text in texts if text.of_process]
@@ -277,8 +276,8 @@ def _count_processes(texts: Sequence[TextReading]) -> dict[int, tuple[int, str]]
 
 
 def _unanswered(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tuple[str, int], ...]:
-    """Empty files named like those that hold the stacks of other ranks. Who is to write stacks on a signal opens the file
-    when it starts (`faulthandler.register`); an empty log is something else.
+    """Empty files named like those with the stacks of other ranks. A program that writes stacks on a signal opens the file at
+    startup (`faulthandler.register`). Empty logs do not count.
     """
     stacks = {without_numbers(stack.file) for text in texts if not text.logs for stack in text.stacks}
     named = ((name, spelled_rank(name)) for name in empty if without_numbers(name) in stacks)
@@ -296,7 +295,7 @@ def _empty_logs(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tup
 
 
 def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
-    """All that a file of text says. Only a log is read on beyond what fits in memory."""
+    """Everything a text file says. Only logs are read beyond IN_MEMORY bytes."""
     rank, placed = names.spelled(name), names.placed(name)
     reading = TextReading(name, placed=placed)
     owner = rank if placed is None else placed
@@ -337,7 +336,7 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
 
 
 def _is_own_report(head: str) -> bool:
-    """What forkpoint wrote beside the evidence (a verdict, a report, a manifest, a doctor's answers): not evidence itself."""
+    """Output of forkpoint (a verdict, a report, a manifest, results of `doctor`): not evidence."""
     return _OWN.match(head) is not None
 
 
@@ -345,7 +344,7 @@ _NOBODY = -1
 
 
 def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading, pid: int | None = None) -> None:
-    """`pid`: the process of a file that holds stacks alone, where it says so."""
+    """`pid`: the process id that a file of stacks states, if any."""
     standing = [stacks for stacks in found if stacks.main]
     reading.stacks += [_live_stack(s, s.rank, name) for s in standing if s.rank is not None]
     unnamed = [stacks for stacks in standing if stacks.rank is None]
@@ -367,7 +366,7 @@ def _live_stack(stacks: RankStacks, rank: int, file: str) -> LiveStack:
 
 
 def _whole(data: bytes, stream: BinaryIO) -> io.BufferedIOBase:
-    """What was read, and what follows it."""
+    """The whole file: the bytes already read, and the rest."""
     if len(data) < IN_MEMORY:
         return io.BytesIO(data)
     if stream.seekable():
@@ -397,5 +396,5 @@ def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None,
     reading.problems += log.problems
     _keep_stacks(log.stacks, name, reading)
     reading.processes += (*read_processes(text), *read_listed_processes(text))
-    if SAYS_PLACE in text:  # to look at each line takes longer than all the rest
+    if SAYS_PLACE in text:  # parsing each line takes longer than all the rest
         reading.places += read_places(io.StringIO(text), name, rank)

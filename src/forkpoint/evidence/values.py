@@ -1,4 +1,4 @@
-"""Values that training code recorded (`forkpoint.replicas`, `forensics`), as JSON lines that anyone may have written: bounded, typed, joined by job."""
+"""Reads values that training code recorded (`forkpoint.replicas`, `forensics`) from untrusted JSON lines, and joins them."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from forkpoint.model.values import (
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
-# JSON lines that anyone may have written: bounded, typed, and what does not fit is None.
+# Untrusted JSON lines: sizes and types are checked; a value that does not fit becomes None.
 
 MAX_RANKS: Final = 1 << 20
 _MAX_LINE: Final = 1 << 20
@@ -38,7 +38,7 @@ _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 class JsonLine(Struct, frozen=True):
     number: int
     told: Mapping[str, object]
-    """Empty where the line is not a JSON object."""
+    """The JSON object; empty if the line is not one."""
 
 
 def read_lines(text: str) -> Iterator[JsonLine]:
@@ -98,7 +98,7 @@ def _object(line: str) -> Mapping[str, object]:
 # ---------------------------------------------------------------------------------------------------------------------
 # `forensics_rank_N.jsonl`: the loss and the gradients of a rank before reduction. docs/forensics.md has the format.
 #
-# A process that was started again appends to its file: only its last run is kept, since steps count from its start.
+# A restarted process appends to its file: only its last run is kept, since steps are numbered from its start.
 
 _MAX_GROUPS: Final = 1 << 14
 _MAX_INDICES: Final = 1024
@@ -156,7 +156,7 @@ def _read_trigger(line: JsonLine) -> Trigger | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # `replicas_rank_N.jsonl`: checks of values that must be equal on several ranks. docs/replicas.md has the format.
 #
-# A process that was started again appends to its file: only its last run is kept, since steps count from its start.
+# A restarted process appends to its file: only its last run is kept, since steps are numbered from its start.
 
 _MAX_SUM: Final = 64
 _KINDS: Final = {kind.value: kind for kind in DesyncKind}
@@ -206,11 +206,10 @@ def _read_recheck(line: JsonLine, name: str, rank: int) -> ReportedRecheck | Non
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Values that training code recorded (`forkpoint.replicas`), as JSON lines of which the first says what they are.
+# Files of either kind: the first line states the schema.
 #
-# A line that cannot be used is left out and said: a file that was cut ends in one. Files of several jobs or of several
-# tries of one are not told apart by what they hold, so a rank that two different files speak for is heard from
-# neither.
+# Unusable lines are skipped and reported: a truncated file ends with one. Nothing in the files distinguishes several jobs or
+# several attempts, so if two different files claim the same rank, both are left out.
 
 _HEAD: Final = re.compile(r'\s{0,8}\{\s{0,8}"schema":\s{0,8}"forkpoint\.(?:forensics|replicas)/1"')
 _NOBODY: Final = "does not say which rank wrote it; left out"
@@ -234,7 +233,7 @@ def read_values(text: str, name: str) -> tuple[Values, tuple[Problem, ...]]:
 
 
 def join_values(parts: Sequence[Values], traces: Iterable[RankTrace]) -> tuple[Values, tuple[Problem, ...]]:
-    """Of one job, which is that of the dumps where there are any."""
+    """The values of one job: the job of the dumps, if there are any."""
     if not parts:
         return Values(), ()
     world = next((len(trace.world) for trace in traces if trace.world), None)
@@ -252,7 +251,7 @@ def _read_kind(lines: Sequence[JsonLine], name: str, *, cut: bool) -> Values:
 
 
 def _of_one_job(logs: Sequence[Log], world: int | None) -> tuple[tuple[Log, ...], list[Problem]]:
-    """Those that state the size that most state, and each rank once, by rank."""
+    """The logs that state the most common world size, one per rank, sorted by rank."""
     sizes = Counter(log.world for log in logs).most_common(2)
     usual = world or (sizes[0][0] if sizes and (len(sizes) == 1 or sizes[0][1] > sizes[1][1]) else None)
     problems: list[Problem] = []
@@ -267,14 +266,14 @@ def _of_one_job(logs: Sequence[Log], world: int | None) -> tuple[tuple[Log, ...]
             problems.append(Problem(log.file, f"written by rank {log.rank} of {of}, unlike the rest; left out"))
     for rank, same in kept.items():
         if any(_told(log) != _told(same[0]) for log in same):
-            said = f"claims rank {rank}, and another file with other content does too; give the files of one run"
-            problems += [Problem(log.file, said) for log in same]
+            text = f"claims rank {rank}, and so does another file with other content; give the files of one run"
+            problems += [Problem(log.file, text) for log in same]
             kept[rank] = []
     return tuple(min(kept[rank], key=lambda log: log.file) for rank in sorted(kept) if kept[rank]), problems
 
 
 def _fits_together(log: ForensicsLog | ReplicaLog) -> bool:
-    """What is read from lines does. A summary that somebody else wrote need not."""
+    """Checks the records against each other. Only a forged summary can fail this: reading lines ensures it."""
     if isinstance(log, ForensicsLog):
         ordered = all(first.step < second.step for first, second in pairwise(log.steps))
         sizes = {size for s in log.steps for size in (len(s.norms), len(s.largest), len(s.nonfinite))}
@@ -283,7 +282,7 @@ def _fits_together(log: ForensicsLog | ReplicaLog) -> bool:
 
 
 def _told(log: ForensicsLog | ReplicaLog) -> object:
-    """What a copy of the file would contain as well."""
+    """The content that a copy of the file would share."""
     return (log.groups, log.steps) if isinstance(log, ForensicsLog) else (log.equal, [m.told for m in log.mismatches])
 
 

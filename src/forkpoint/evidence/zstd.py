@@ -1,4 +1,4 @@
-"""zstd, with whatever is there: Python's own module (from 3.14), a package, or the program."""
+"""Opens zstd streams with whatever is available: Python's own module (from 3.14), a package, or the program."""
 
 import io
 import shutil
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _WINDOW_LOG = 27
-"""What a stream may ask for in memory, as in zstd itself unless told otherwise."""
+"""Limit of the memory that a stream may require: zstd's default."""
 _PIECE = 1 << 18
 
 
 def open_zstd(stream: BinaryIO) -> BinaryIO | str:
-    """The unpacked stream, or what to do to get one."""
+    """The unpacked stream, or a message that says what is missing."""
     for name in ("compression.zstd", "backports.zstd", "pyzstd"):
         module = _module(name)
         if module is not None:
@@ -29,7 +29,7 @@ def open_zstd(stream: BinaryIO) -> BinaryIO | str:
         return _buffered(_Checked(unpacker.stream_reader(stream, read_across_frames=True), module.ZstdError))
     program = shutil.which("zstd")
     if program:
-        return _buffered(_Program(program, stream))
+        return _buffered(_ZstdProcess(program, stream))
     return "is packed with zstd: `pip install zstandard` to read it, or unpack it with `zstd -d`"
 
 
@@ -45,7 +45,7 @@ def _buffered(raw: io.RawIOBase) -> BinaryIO:
 
 
 class _Checked(PieceStream):
-    """A module's stream. What is wrong with the file is an `OSError`, as for other formats."""
+    """A module's stream. Its errors become `OSError`, as for other formats."""
 
     def __init__(self, inner: BinaryIO, error: type[Exception]) -> None:
         self._inner = inner
@@ -58,8 +58,8 @@ class _Checked(PieceStream):
             raise OSError(str(error)) from error
 
 
-class _Program(io.RawIOBase):
-    """What the program prints. It gets the file as its standard input, from a thread: it may print before it read all."""
+class _ZstdProcess(io.RawIOBase):
+    """The output of the zstd program. A thread feeds its standard input, since it may print before it has read everything."""
 
     def __init__(self, program: str, stream: BinaryIO) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - fixed arguments; the file is its input only
@@ -91,7 +91,7 @@ class _Program(io.RawIOBase):
 
 
 def _feed(stream: BinaryIO, sink: BinaryIO) -> None:
-    """Ends where the stream does, or the program: what it says then counts."""
+    """Ends with the stream, or with the program: then the program's exit code says what went wrong."""
     try:
         with sink:
             while piece := stream.read(_PIECE):

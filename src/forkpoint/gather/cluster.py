@@ -20,7 +20,7 @@ from forkpoint.evidence.text import clean
 from forkpoint.gather.engines import Answers, Engine, Merged, NodeAnswer
 from forkpoint.gather.tools import CallFailed
 from forkpoint.model.capture import Capture, Problem
-from forkpoint.model.records import Record
+from forkpoint.model.records import TraceRecord
 from forkpoint.model.verdict import Verdict
 from forkpoint.traces.dump import MAX_BYTES
 
@@ -210,7 +210,7 @@ def choose_ranks(verdict: Verdict) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*chosen, *sorted(firsts)]))[:AT_MOST]
 
 
-def records_of(summary: bytes, capture: Capture) -> dict[int, Record]:
+def records_of(summary: bytes, capture: Capture) -> dict[int, TraceRecord]:
     """The summary's record of each rank, of the dump that was diagnosed: there may be older ones."""
     reading = Reading()
     add_summary(io.BytesIO(summary), "summary", reading)
@@ -219,7 +219,7 @@ def records_of(summary: bytes, capture: Capture) -> dict[int, Record]:
 
 
 def fetch_representatives(
-    verdict: Verdict, records: dict[int, Record], engine: Engine, nodes: Iterable[str], folder: Path
+    verdict: Verdict, records: dict[int, TraceRecord], engine: Engine, nodes: Iterable[str], folder: Path
 ) -> tuple[Representative, ...]:
     """Fetches them into the folder and checks each against its summary: a dump that differs is not kept."""
     known = tuple(nodes)
@@ -238,7 +238,7 @@ def with_representatives(verdict: Verdict, fetched: Iterable[Representative]) ->
     return replace(verdict, coverage=replace(verdict.coverage, notes=(*verdict.coverage.notes, *notes)))
 
 
-def _fetch(record: Record, engine: Engine, nodes: tuple[str, ...], folder: Path) -> Representative:
+def _fetch(record: TraceRecord, engine: Engine, nodes: tuple[str, ...], folder: Path) -> Representative:
     got = _read(record, engine, nodes)
     problem = got.why if isinstance(got, CallFailed) else _difference(record, got)
     if isinstance(got, CallFailed) or problem:
@@ -248,7 +248,7 @@ def _fetch(record: Record, engine: Engine, nodes: tuple[str, ...], folder: Path)
     return Representative(record.rank, record.file, str(kept), None)
 
 
-def _read(record: Record, engine: Engine, nodes: tuple[str, ...]) -> bytes | CallFailed:
+def _read(record: TraceRecord, engine: Engine, nodes: tuple[str, ...]) -> bytes | CallFailed:
     """The file name comes from a node, so it must be a path on one of the nodes that were asked."""
     node = next((node for node in nodes if record.file.startswith(f"{node}:/")), None)
     path = record.file.removeprefix(f"{node}:")
@@ -257,7 +257,7 @@ def _read(record: Record, engine: Engine, nodes: tuple[str, ...]) -> bytes | Cal
     return engine.read_file(node, path)
 
 
-def _difference(record: Record, data: bytes) -> str | None:
+def _difference(record: TraceRecord, data: bytes) -> str | None:
     again = Reading()
     try:
         again.add_dump(record.file, data)

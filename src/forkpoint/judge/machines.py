@@ -17,7 +17,7 @@ from forkpoint.model.capture import Remark
 from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import FAILURES
 from forkpoint.model.verdict import Action
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 
 _HARMLESS = ("none", "slower")
 _Span = tuple[int, int]
@@ -110,7 +110,7 @@ def _origin(entry: Entry) -> XidOrigin:
     return XidOrigin.APPLICATION if said.startswith("application") else XidOrigin.OPEN
 
 
-def _is_timely(remark: Remark, place: Place, clocks: Clocks, spans: dict[str, _Span]) -> bool | None:
+def _is_timely(remark: Remark, place: RankPlace, clocks: Clocks, spans: dict[str, _Span]) -> bool | None:
     """None: nothing compares its time with the incident's. A line that names the rank's process is of its life."""
     if place.pid in remark.pids:
         return True

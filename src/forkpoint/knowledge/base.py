@@ -1,10 +1,4 @@
-"""The knowledge base: its entries, how they are read from `entries/*.toml`, and how a query finds them.
-
-A file has a table `[sources]` (key -> reference) and an array `[[entry]]`. An entry with a table `names` (number -> name)
-stands for several numbers that share their text; `titles` then gives some of them a title of their own. `text` and `regex`
-recognise a pasted line; `shows` and `unless` a whole log.
-
-"""
+"""The knowledge base: its entries, how they are read from `entries/*.toml`, and how a query finds them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the knowledge base is made of.
+# The types of the knowledge base.
 
 
 class EntryKind(StrEnum):
@@ -29,11 +23,11 @@ class EntryKind(StrEnum):
     VARIABLE = "variable"
     LINE = "line"
     KNOWN = "known"
-    """Problems that others met and solved: what their logs showed, and what it was there."""
+    """Problems that others reported and solved: what their logs showed, and the cause."""
 
 
 NUMBERED = frozenset({EntryKind.XID, EntryKind.SXID})
-"""Kinds whose codes are numbers: `79` is typed as `xid79` where it could mean something else."""
+"""Kinds whose codes are numbers: one types `xid79` if `79` alone is ambiguous."""
 
 
 class Entry(Struct, frozen=True):
@@ -44,11 +38,11 @@ class Entry(Struct, frozen=True):
     """One line, without a full stop."""
     means: str
     not_means: str
-    """What it is often taken for and is not; empty where nobody errs."""
+    """A common misunderstanding; empty if there is none."""
     do: tuple[str, ...]
-    """Next steps, in order. Nothing here kills, resets or deletes on its own: who operates the node decides."""
+    """Next steps, in order. None of them kills, resets or deletes anything: the operator of the node decides."""
     facts: tuple[tuple[str, str], ...]
-    """Figures with their label: default, unit, likelier origin."""
+    """(label, value): default, unit, likelier origin."""
     aliases: tuple[str, ...]
     """Other spellings that find this entry."""
     see: tuple[str, ...]
@@ -57,17 +51,17 @@ class Entry(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The code as it stands in a sentence: `Xid 79`."""
+        """The code as written in a sentence: `Xid 79`."""
         return {EntryKind.XID: f"Xid {self.code}", EntryKind.SXID: f"SXid {self.code}"}.get(self.kind, self.code)
 
     @property
     def query(self) -> str:
-        """What to type to get here from anywhere."""
+        """The unambiguous query for this entry."""
         return f"{self.kind}{self.code}" if self.kind in NUMBERED else self.code
 
 
 class LineMark(Struct, frozen=True):
-    """How a pasted line shows that an entry is meant: any of the texts, or any of the patterns."""
+    """How a pasted line is recognised: by any of the texts, or any of the patterns."""
 
     entry: Entry
     texts: tuple[str, ...]
@@ -77,27 +71,27 @@ class LineMark(Struct, frozen=True):
 
 
 class ClueField(StrEnum):
-    """Where in a log a clue stands."""
+    """Which part of a log event a clue is about."""
 
     KIND = "kind"
-    """What the line says, as a verdict's evidence names it: `watchdog-timeout`."""
+    """The kind of event: `watchdog-timeout`."""
     PATTERN = "pattern"
-    """Which line it is: `ib-completion`."""
+    """The name of the log pattern: `ib-completion`."""
     OP = "op"
     SEQ = "seq"
     NUMEL = "numel"
     FRAME = "frame"
-    """Part of `file function` in a stack."""
+    """A substring of `file function` in a stack."""
 
 
 class Clue(Struct, frozen=True):
-    """One line of a log that has all of these; of the words of a place, any."""
+    """One log event that matches all fields; for each field, any of the words."""
 
     words: tuple[tuple[ClueField, tuple[str, ...]], ...]
 
 
 class KnownProblem(Struct, frozen=True):
-    """A problem that others met. A log that shows every clue, and none of the others, looks like theirs: no proof."""
+    """A problem that others reported. A log with every clue in `shows` and none in `unless` looks like theirs. Not a proof."""
 
     entry: Entry
     shows: tuple[Clue, ...]
@@ -105,11 +99,11 @@ class KnownProblem(Struct, frozen=True):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The only reader of `entries/`. One file per kind, read when that kind is asked for.
+# Reads `entries/`: one file per kind, on demand.
 #
 # A file has a table `[sources]` (key -> reference) and an array `[[entry]]`. An entry with a table `names` (number ->
-# name) stands for several numbers that share their text; `titles` then gives some of them a title of their own. `text`
-# and `regex` recognise a pasted line; `shows` and `unless` a whole log.
+# name) describes several numbers with the same text; `titles` then gives some of them their own title. `text` and `regex`
+# recognise a pasted line; `shows` and `unless` a whole log.
 
 Row = dict[str, Any]
 
@@ -133,13 +127,13 @@ _KEYS = {
 
 @cache
 def entries(kind: EntryKind) -> tuple[Entry, ...]:
-    """Every entry of one kind, in the order of its file, or of the numbers."""
+    """All entries of one kind, in the order of the file, or sorted by number."""
     return tuple(entry for entry, _ in _read(kind))
 
 
 @cache
 def marks(kind: EntryKind) -> tuple[LineMark, ...]:
-    """How pasted lines show the entries of one kind, the most telling first."""
+    """How pasted lines are recognised as entries of one kind, in the order of the file."""
     return tuple(
         LineMark(entry, tuple(row.get("text", ())), tuple(row.get("regex", ())))
         for entry, row in _read(kind)
@@ -149,7 +143,7 @@ def marks(kind: EntryKind) -> tuple[LineMark, ...]:
 
 @cache
 def known() -> tuple[KnownProblem, ...]:
-    """Problems that others met, with what their logs showed."""
+    """Problems that others reported, with what their logs showed."""
     return tuple(
         KnownProblem(entry, _clues(row["shows"]), _clues(row.get("unless", ())))
         for entry, row in _read(EntryKind.KNOWN)
@@ -162,7 +156,7 @@ def _clues(rows: Iterable[dict[str, list[str]]]) -> tuple[Clue, ...]:
 
 @cache
 def _read(kind: EntryKind) -> tuple[tuple[Entry, Row], ...]:
-    import tomllib  # noqa: PLC0415 - a diagnosis asks for entries only where a machine reports a fault
+    import tomllib  # noqa: PLC0415 - a diagnosis needs entries only if a machine reports a fault
 
     document = tomllib.loads((_FOLDER / FILES[kind]).read_text(encoding="utf-8"))
     references: dict[str, str] = document["sources"]
@@ -199,31 +193,31 @@ def _entry(kind: EntryKind, row: Row, references: dict[str, str]) -> Entry:
 
 
 def _sources(keys: list[str], references: dict[str, str]) -> tuple[str, ...]:
-    """A source is a key of the file's table, or the reference itself where only one entry has it."""
+    """A source is a key of the file's table, or the reference itself if only one entry uses it."""
     return tuple(references.get(key, key) for key in keys)
 
 
 def _paragraphs(text: str) -> str:
-    """Line ends inside a paragraph are only the file's; an empty line parts two."""
+    """Joins the lines of each paragraph; an empty line separates paragraphs."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From what a person typed or pasted to the entries it is about.
+# From what a person typed or pasted to the matching entries.
 
 _NUMBER = re.compile(r"(?P<family>xid|sxid)?[\s:_#-]{0,3}(?P<number>\d{1,6})", re.IGNORECASE)
 _NAMES = re.compile(
     r"\b(?:nccl[A-Z][A-Za-z]{3,30}|(?:TORCH|NCCL|CUDA|TORCHELASTIC)_[A-Z0-9_]{2,60}|IBV_WC_[A-Z_]{3,40})\b"
 )
-"""Names of entries that may stand anywhere in a pasted line."""
+"""Names of entries that may occur anywhere in a pasted line."""
 
 _MAX_CODE = 80
-"""Longer than any code: what is longer was pasted."""
+"""Codes are shorter than this: longer text was pasted."""
 _MAX_SUGGESTIONS = 5
 
 
 def find(query: str) -> tuple[Entry, ...]:
-    """The entry that is meant, then others the query touches. Empty when nothing is known about it."""
+    """The best match, then related entries. Empty if nothing matches."""
     code = query.strip()
     if len(code) <= _MAX_CODE:
         number = _NUMBER.fullmatch(code)
@@ -234,8 +228,8 @@ def find(query: str) -> tuple[Entry, ...]:
 
 
 def suggest(query: str) -> tuple[str, ...]:
-    """Codes spelled nearly like the query, the nearest first."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only a misspelling pays for it
+    """Codes with a similar spelling, the closest first."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for a misspelling
 
     spellings = {key: entry.query for kind in EntryKind for key, entry in _index(kind).items()}
     near = get_close_matches(_key(query.strip()[:_MAX_CODE]), spellings, n=4 * _MAX_SUGGESTIONS, cutoff=0.6)
@@ -243,7 +237,7 @@ def suggest(query: str) -> tuple[str, ...]:
 
 
 def _by_number(match: re.Match[str]) -> Iterator[Entry]:
-    """A bare number is first of all an Xid; it may also be a result of NCCL, a completion status, or an NVSwitch's."""
+    """A bare number is an Xid first; it may also be an NCCL result or an InfiniBand completion status, else an SXid."""
     number = str(int(match["number"]))
     if match["family"]:
         yield from _by_code(match["family"] + number)
@@ -259,7 +253,7 @@ def _by_code(code: str) -> tuple[Entry, ...]:
 
 
 def _likely_kinds(code: str) -> tuple[EntryKind, ...]:
-    """All kinds, that of the spelling first: most questions then read one file."""
+    """All kinds, the one that the spelling suggests first: most queries then read only one file."""
     low = code.casefold()
     if low.startswith(("xid", "sxid")):
         first = (EntryKind.SXID,) if low.startswith("s") else (EntryKind.XID,)
@@ -274,7 +268,7 @@ def _likely_kinds(code: str) -> tuple[EntryKind, ...]:
 
 @cache
 def _index(kind: EntryKind) -> dict[str, Entry]:
-    """Spelling -> entry. Where two entries claim one, the code of an entry outranks the alias of another."""
+    """Spelling -> entry. If two entries share a spelling, a code takes precedence over an alias."""
     known = entries(kind)
     index = {_key(alias): entry for entry in known for alias in entry.aliases}
     return index | {_key(entry.query): entry for entry in known}
@@ -285,7 +279,7 @@ def _key(code: str) -> str:
 
 
 def _recognise(line: str) -> Iterator[Entry]:
-    """What a pasted line is, and the entries it names. What a line points to says more than that it points."""
+    """The entries of a pasted line, each after the entries that it points to, which say more; then entries it names."""
     seen = [(mark.entry, tuple(_pointed_to(mark, line))) for mark in _all_marks() if _shows(mark, line)]
     for entry, targets in seen:
         yield from targets

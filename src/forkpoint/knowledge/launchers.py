@@ -1,4 +1,4 @@
-"""How each launcher hands settings to its ranks: what `forkpoint env` prints for it."""
+"""How each launcher passes settings to its ranks: what `forkpoint env` prints for it."""
 
 import json
 import shlex
@@ -12,13 +12,13 @@ from forkpoint.knowledge.recorder import Release, Setting
 class Launcher(Struct, frozen=True):
     name: str
     adds: Callable[[Release | None], tuple[Setting, ...]]
-    """What to set under this launcher beside what is wanted everywhere."""
+    """Additional settings for this launcher."""
     render: Callable[[Sequence[Setting], str], str]
-    """Settings and the folder below which each job has its own -> what to paste, with a comment for each."""
+    """(settings, folder for the folders of all jobs) -> text to paste, with a comment for each setting."""
 
 
 def _export_lines(settings: Sequence[Setting], folder: str, job: str) -> list[str]:
-    """For a shell script: a folder per job, which torch does not make, and one line per setting."""
+    """For a shell script: creates a folder per job, since torch does not, and has one line per setting."""
     lines = [f"JOB={job}", f'DUMPS={shlex.quote(folder)}/"$JOB"', 'mkdir -p "$DUMPS"']
     shown = [(f"export {setting.name}={_shell_value(setting)}", setting.why) for setting in settings]
     column = max(len(line) for line, _ in shown)
@@ -30,7 +30,7 @@ def _shell_value(setting: Setting) -> str:
 
 
 _GRACE_SINCE = Release(2, 13)
-"""The first release in which the variable was seen."""
+"""The first release that reads TORCH_ELASTIC_SHUTDOWN_TIMEOUT, as far as known."""
 
 
 def _torchrun_adds(release: Release | None) -> tuple[Setting, ...]:
@@ -42,7 +42,7 @@ def _torchrun_adds(release: Release | None) -> tuple[Setting, ...]:
 
 
 def _render_torchrun(settings: Sequence[Setting], folder: str) -> str:
-    """torchrun: workers inherit the shell's variables, except that it sets error handling and its own log files."""
+    """torchrun: workers inherit the shell's variables, except those for error handling and log files, which it sets."""
     lines = [
         "# before torchrun, on every node; the same JOB on all of them",
         *_export_lines(settings, folder, '"${SLURM_JOB_ID:-$(date +%Y%m%d-%H%M%S)}"'),
@@ -64,9 +64,9 @@ def _render_srun(settings: Sequence[Setting], folder: str) -> str:
 
 
 def _render_kubernetes(settings: Sequence[Setting], folder: str) -> str:
-    """Kubernetes: variables stand in the pod's template; what is not on a volume goes with the pod.
+    """Kubernetes: variables are in the pod's template; what is not on a volume is lost with the pod.
 
-    Every value is quoted: YAML would read 1 as a number, which Kubernetes refuses.
+    Every value is quoted: YAML would read 1 as a number, which Kubernetes rejects.
     """
     lines = [
         "# in the pod's template; a pod that is replaced gets a folder of its own, made by Kubernetes",

@@ -1,9 +1,4 @@
-"""What the flight recorder does with a job's variables under each release of torch, and what to set.
-
-Read in PyTorch's source at each release from 2.2 to 2.14 (FlightRecorder.cpp, ProcessGroupNCCL.cpp); docs/recorder.md
-says the same in prose. Of two names for one thing the first that is set wins.
-
-"""
+"""What the flight recorder does with a job's variables in each release of torch, and what to set."""
 
 import json
 import re
@@ -19,7 +14,7 @@ _VERSION = re.compile(r"v?(?P<major>\d{1,2})\.(?P<minor>\d{1,3})(?!\d)")
 
 
 class Release(NamedTuple):
-    """Compared as numbers: 2.10 comes after 2.9."""
+    """Compares as numbers: 2.10 comes after 2.9."""
 
     major: int
     minor: int
@@ -35,27 +30,27 @@ def parse_release(version: str) -> Release | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the flight recorder will do with these variables under this release of torch.
+# What the flight recorder does with these variables in a given release of torch.
 #
-# Read in PyTorch's source at each release from 2.2 to 2.14 (FlightRecorder.cpp, ProcessGroupNCCL.cpp);
-# docs/recorder.md says the same in prose. Of two names for one thing the first that is set wins.
+# From PyTorch's source for each release from 2.2 to 2.14 (FlightRecorder.cpp, ProcessGroupNCCL.cpp); docs/recorder.md says
+# the same in prose. If a setting has two names, the first that is set wins.
 
 T = TypeVar("T")
 
 FIRST = Release(2, 2)
 """The first release that has a recorder."""
 NEW_NAMES = Release(2, 8)
-"""From here on torch reads TORCH_FR_*, and still the older names."""
+"""From here on torch reads TORCH_FR_* as well as the older names."""
 BUFFER, OLD_BUFFER = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 PREFIX, OLD_PREFIX = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 DUMP, NEW_DUMP = "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"
 DYNAMIC = "TORCH_FR_DUMP_DYNAMIC_FILE_NAME"
 ENTRIES = 2000
-"""Torch's own size since 2.11, and enough for most jobs."""
+"""Torch's default since 2.11, enough for most jobs."""
 
 RECORDS_BY_DEFAULT = Release(2, 11)
 WRITES_BY_DEFAULT = Release(2, 7)
-"""Readings of 2.6 differ, so it counts as one that has to be told."""
+"""Sources disagree about 2.6, so it counts as a release that needs the setting."""
 _FILE_GATE_OPEN = Release(2, 6)
 _HOOKS = Release(2, 14)
 _IN_HOME, _NEW_FILE_NAME, _XDG = Release(2, 7), Release(2, 9), Release(2, 11)
@@ -66,7 +61,7 @@ _YES, _NO = ("y", "yes", "1", "t", "true"), ("n", "no", "0", "f", "false")
 class Effective(Struct, Generic[T], frozen=True):
     value: T
     name: str | None
-    """The variable that says so; None where it is torch's default."""
+    """The variable that sets it; None: torch's default."""
 
 
 def buffer_names(release: Release) -> tuple[str, ...]:
@@ -84,7 +79,7 @@ def entries_kept(environ: Mapping[str, str], release: Release) -> Effective[int]
 
 
 def file_gate(environ: Mapping[str, str], release: Release) -> Effective[int]:
-    """The part of torch that writes the file looks at the older name alone; 0 is no file."""
+    """The part of torch that writes the file reads only the older name; 0: no file is written."""
     return _first_number(environ, (OLD_BUFFER,), ENTRIES if release >= _FILE_GATE_OPEN else 0)
 
 
@@ -110,12 +105,12 @@ def dump_prefix(environ: Mapping[str, str], release: Release) -> Effective[str]:
 
 
 def blocking_wait(environ: Mapping[str, str]) -> str | None:
-    """The variable that takes the watchdog away, and with it every dump on timeout."""
+    """The variable that disables the watchdog, and with it every dump on timeout."""
     return next((name for name in _BLOCKING if parse_bool(environ.get(name, ""))), None)
 
 
 def parse_bool(value: str) -> bool | None:
-    """As torch reads it; None for a word at which torch raises, and for none."""
+    """As torch parses it; None if it is empty, or a word that makes torch raise."""
     word = value.casefold()
     return True if word in _YES else False if word in _NO else None
 
@@ -146,8 +141,8 @@ class Setting(Struct, frozen=True):
 
 
 def wanted(release: Release | None) -> tuple[Setting, ...]:
-    """What to set, of what torch does not do by itself, under every launcher. A release that is not known gets every
-    name that any release reads.
+    """What to set under every launcher, as far as torch does not do it by default. For an unknown release: all names that any
+    release reads.
     """
     everywhere = (
         Setting("NCCL_DEBUG", "WARN", "NCCL's errors leave a line"),
@@ -159,8 +154,8 @@ def wanted(release: Release | None) -> tuple[Setting, ...]:
 
 
 def recorder_settings(release: Release | None) -> tuple[Setting, ...]:
-    """Those of the recorder alone, for a release that has one. The older name of its size stays beside the newer one up to
-    torch 2.10, whose pipe looks at that name alone; torch then warns once that it is deprecated.
+    """Only the settings of the recorder, for a release that has one. Up to torch 2.10 the older name of its size is set, too,
+    because the pipe reads only that one; torch then warns once that it is deprecated.
     """
     settings: list[Setting] = []
     if release is None or release < RECORDS_BY_DEFAULT:

@@ -1,4 +1,4 @@
-"""Environment variables: which ones anything reads, which values are valid, what a job script sets, and which may be shown."""
+"""Environment variables: which ones are read at all, valid values, what a job script sets, and which may be shown."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ from forkpoint.knowledge.base import Entry, EntryKind, entries
 from forkpoint.knowledge.recorder import Release, parse_bool, parse_number
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Variables that nothing reads: names that never existed, are misspelt, or are newer than this torch.
+# Variables that nothing reads: names that never existed, are misspelled, or are newer than this torch.
 
 _NCCL_NAMES = Path(__file__).parent / "nccl_names.txt"
 
 _OF_TORCH = frozenset(
     {
-        # Read by torch and without an entry in the knowledge base: they do not bear on hangs.
+        # Read by torch, but without an entry in the knowledge base: they have nothing to do with hangs.
         "TORCHELASTIC_ETCD_BINARY_PATH",
         "TORCHELASTIC_TIMER_FILE",
         "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
@@ -29,9 +29,9 @@ _OF_TORCH = frozenset(
     }
 )
 _CLOSED_FAMILIES = ("TORCH_NCCL_", "TORCH_FR_")
-"""Only torch reads names that begin like this, and all of them are known: nothing reads any other."""
+"""Only torch reads names with these prefixes, and all of them are known: nothing reads any other."""
 _OPEN_FAMILIES = ("NCCL_", "TORCHELASTIC_", "TORCH_DISTRIBUTED_", "P2P_LEVEL")
-"""Plug-ins and clusters add names of their own here: only one spelled almost like a known name is a mistake."""
+"""Plug-ins and clusters add their own names here: only a name that is spelled almost like a known one is a mistake."""
 FAMILIES = (*_CLOSED_FAMILIES, *_OPEN_FAMILIES)
 _ALMOST = 0.88
 _NEAR = 0.75
@@ -42,18 +42,18 @@ SINCE = {
     "TORCH_FR_DUMP_ON_TIMEOUT": (Release(2, 14), "TORCH_NCCL_DUMP_ON_TIMEOUT"),
     "TORCH_FR_DUMP_DYNAMIC_FILE_NAME": (Release(2, 10), None),
 }
-"""Names of the recorder that older releases do not read, with the name that these do."""
+"""Names that older releases do not read: (first release that does, the name that older ones read)."""
 
 
 class Unread(Struct, frozen=True):
     name: str
     why: str
     instead: str
-    """What to set or do; ends a sentence."""
+    """What to set or do, as the end of a sentence."""
 
 
 def unread(name: str, environ: Mapping[str, str], release: Release | None) -> Unread | None:
-    """Why this variable does nothing; None where it is read, or belongs to something we do not know."""
+    """Why this variable has no effect; None if it is read, or belongs to something we do not know."""
     entry = _entries().get(name)
     if entry is not None and dict(entry.facts).get("read by", "").startswith("nothing"):
         return Unread(name, f"{entry.title}: nothing reads it", entry.do[0] if entry.do else "unset it")
@@ -72,7 +72,7 @@ def _too_new(name: str, environ: Mapping[str, str], release: Release | None) -> 
 
 
 def _misspelt(name: str) -> Unread | None:
-    from difflib import get_close_matches  # noqa: PLC0415 - only an unknown name pays for it
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for unknown names
 
     closed = name.startswith(_CLOSED_FAMILIES)
     near = get_close_matches(name, known_names(), n=1, cutoff=_NEAR if closed else _ALMOST)
@@ -93,7 +93,7 @@ def known_names() -> frozenset[str]:
 
 @cache
 def _entries() -> dict[str, Entry]:
-    """By every spelling that is a variable's name."""
+    """Entries by every spelling that is the name of a variable."""
     return {
         name: entry
         for entry in entries(EntryKind.VARIABLE)
@@ -103,7 +103,7 @@ def _entries() -> dict[str, Entry]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Values at which torch raises, or which NCCL ignores.
+# Values that make torch raise, or that NCCL ignores.
 
 _WORDS = {
     "TORCH_DISTRIBUTED_DEBUG": ("OFF", "INFO", "DETAIL"),
@@ -118,7 +118,7 @@ def has_known_values(name: str) -> bool:
 
 
 def wrong_value(name: str, value: str) -> str | None:
-    """What is wrong with it; ends a sentence that begins with the value. None if it is valid."""
+    """What is wrong with the value, as the end of a sentence; None if it is valid."""
     if name in _WORDS:
         return None if value.upper() in _WORDS[name] else f"none of {', '.join(_WORDS[name])}"
     unit = _unit(name)
@@ -135,18 +135,18 @@ def _unit(name: str) -> str:
 
 @cache
 def _units() -> dict[str, str]:
-    """Of torch's own switches. NCCL parses its variables otherwise."""
+    """Units of torch's own variables. NCCL parses its variables differently."""
     facts = {name: dict(e.facts) for e in entries(EntryKind.VARIABLE) for name in (*e.aliases, e.code)}
     return {name: fact.get("unit", "") for name, fact in facts.items() if fact.get("read by") == "PyTorch"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Variables that a job script sets, read as text: shell, batch script, YAML, Dockerfile or Python. Nothing is run.
+# Variables that a job script sets (shell, batch script, YAML, Dockerfile or Python), read as text. Nothing is executed.
 
 _NAME = r"(?P<name>(?:NCCL|TORCH[A-Z]*|PYTORCH|RAY|PYTHON|CUDA)_?[A-Z0-9_]*|P2P_LEVEL|MASTER_ADDR|MASTER_PORT)"
 _VALUE = r"(?P<value>[fr]?\"[^\"]*\"|[fr]?'[^']*'|[^\s,;#\"'\])}&|]*)"
 _FORMS = (
-    # NAME=value, in a shell, in --export=ALL,NAME=value, behind `env`, `-x` or Docker's ENV
+    # NAME=value, in a shell, in --export=ALL,NAME=value, after `env`, `-x` or Docker's ENV
     re.compile(rf"(?<![\w$\{{.-]){_NAME}=(?!=){_VALUE}"),
     # "NAME": "value"; NAME: value
     re.compile(rf"(?<![\w$\{{]){_NAME}[\"']?:\s*{_VALUE}"),
@@ -154,13 +154,13 @@ _FORMS = (
     re.compile(rf"(?:setenv\s+|^\s*ENV\s+){_NAME}\s+{_VALUE}"),
 )
 _PYTHON = re.compile(rf"(?:\[|setdefault\(|putenv\()[\"']{_NAME}[\"'](?:\]\s*=|,)\s*{_VALUE}")
-"""os.environ["NAME"] = "value", or setdefault: what is not quoted there is an expression."""
+"""os.environ["NAME"] = "value", or setdefault. A value without quotes is an expression."""
 _YAML_NAME = re.compile(rf"^\s*-?\s*name:\s*[\"']?{_NAME}[\"']?\s*(?:#.*)?$")
 _YAML_VALUE = re.compile(rf"^\s*-?\s*value:\s*{_VALUE}")
 _COMMENT = re.compile(r"(?:^|\s)#(?!SBATCH|PBS|BSUB).*$")
 _QUOTES = ('"', "'")
 _UNKNOWN = re.compile(r"[$`{]|%\(")
-"""Marks of a value that is known only when the script runs."""
+"""Signs that the value is known only when the script runs."""
 
 
 class Assignment(Struct, frozen=True):
@@ -168,11 +168,11 @@ class Assignment(Struct, frozen=True):
     value: str
     line: int
     is_known: bool
-    """Otherwise the script computes the value."""
+    """False: the script computes the value."""
 
 
 def assignments(lines: Sequence[str]) -> tuple[Assignment, ...]:
-    """In the order of the script; of one that is set twice, both."""
+    """In the order of the script. A variable that is set twice is listed twice."""
     code = [_COMMENT.sub("", line) for line in lines]
     found = [each for number, line in enumerate(code, 1) for each in _in_line(line, number)]
     found += _yaml_pairs(code)
@@ -189,7 +189,7 @@ def _in_line(line: str, number: int) -> Iterator[Assignment]:
 
 
 def _yaml_pairs(lines: Sequence[str]) -> Iterator[Assignment]:
-    """`- name: NAME` with `value: ...` below it, as Kubernetes wants it."""
+    """`- name: NAME` with `value: ...` below it, as in Kubernetes."""
     for number, (line, below) in enumerate(pairwise(lines), 1):
         name, value = _YAML_NAME.match(line), _YAML_VALUE.match(below)
         if name and value:
@@ -203,7 +203,7 @@ def _assignment(name: str, value: str, line: int) -> Assignment:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which environment variables may be shown. Those not known to be harmless are left out: names of secrets are endless.
+# Which environment variables may be shown: only those known to be harmless, since any name may hold a secret.
 
 _SHOWN_PREFIXES = ("NCCL_", "TORCH_", "TORCHELASTIC_", "PYTORCH_", "CUDA_", "NVIDIA_", "GLOO_", "UCX_", "FI_", "OMP_", "MKL_",
     "SLURM_", "OMPI_", "PMI_", "RAY_", "FORKPOINT", "PYTHON")  # fmt: skip
@@ -221,5 +221,5 @@ def may_be_shown(variable: str) -> bool:
 
 
 def shown(environment: Mapping[str, str]) -> dict[str, str]:
-    """As they are: the values are still to be redacted."""
+    """The variables that may be shown, with their values, which are not redacted yet."""
     return {name: environment[name] for name in sorted(environment) if may_be_shown(name)}

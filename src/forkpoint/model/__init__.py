@@ -1,1 +1,1 @@
-"""The nouns of a diagnosis. They import nothing else of forkpoint."""
+"""The data types of a diagnosis. This package imports nothing else from forkpoint."""

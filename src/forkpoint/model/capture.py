@@ -8,7 +8,7 @@ from forkpoint.model.log import Ending, LogEvent
 from forkpoint.model.op import Stack
 from forkpoint.model.traces import Traces
 from forkpoint.model.values import NO_VALUES, Values
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +19,18 @@ class LiveStack:
     file: str
     line: int
     stack: Stack
-    """Its main thread's; where that waits for another thread, with that thread's frames inside it."""
+    """The main thread's stack. If that thread waits for another one, the other one's frames are put on top."""
     thread: str | None = None
     """The name of that other thread."""
     seen: int = 1
     """How often the file shows this stack."""
     others: tuple[tuple[str, Stack], ...] = ()
-    """Its other threads that run code of the program, by name."""
+    """Other threads that run the program's own code: name and stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a machine said beside the job: its kernel, or NCCL's RAS. Evidence, never a verdict by itself."""
+    """A message from outside the job: from a host's kernel, or from NCCL's RAS. Evidence, never a verdict by itself."""
 
     file: str
     line: int
@@ -43,17 +43,17 @@ class Remark:
     when: str | None = None
     """As printed: a date, or seconds since boot."""
     xid: int | None = None
-    """The number that explains it; None where all of it only follows from something else, or there is none."""
+    """The Xid that explains the message. None: there is no Xid, or only follow-on ones."""
     pids: frozenset[int] = frozenset()
-    """Processes it names, by the host's numbers. A container may use others."""
+    """Processes it names, as the host numbers them. A container may number them differently."""
     missing: tuple[int, ...] = ()
-    """Ranks that did not answer RAS, counted inside a communicator of `size` ranks."""
+    """Ranks that did not answer RAS, numbered inside a communicator of `size` ranks."""
     size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StepCount:
-    """How many calls a group had had on one rank when that rank ended a training step."""
+    """How many calls one rank had made in a group when it finished a training step."""
 
     file: str
     group: str
@@ -72,7 +72,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class InternalProblem:
-    """A part of the diagnosis that broke, for a reason that lies in forkpoint."""
+    """A bug in forkpoint: a part of the diagnosis raised an exception."""
 
     part: str
     error: str
@@ -81,15 +81,15 @@ class InternalProblem:
 
     @property
     def says(self) -> str:
-        return f"internal problem: {self.part} broke ({self.error}), and the rest stands without it"
+        return f"internal problem: {self.part} failed ({self.error}); the rest was done without it"
 
 
-BROKE_ON_IT = "forkpoint broke on it (see the internal problem); the others are judged without it"
+BROKE_ON_IT = "forkpoint failed on it (see the internal problem); the other files are judged without it"
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A file that was read and is not judged, and what proves that it does not belong to the rest."""
+    """A file that was read but is not judged, and the proof that it does not belong to the others."""
 
     file: str
     rank: int | None
@@ -103,28 +103,28 @@ class Capture:
     events: tuple[LogEvent, ...] = ()
     stacks: tuple[LiveStack, ...] = ()
     unanswered: tuple[tuple[str, int], ...] = ()
-    """Files into which a rank was asked to write its stack, and which are empty while other ranks wrote theirs."""
+    """(file, rank): the rank was asked to write its stack into this file and did not; other ranks did."""
     logs: tuple[tuple[str, int | None], ...] = ()
-    """Log files read, with the rank each belongs to."""
+    """Log files read, each with its rank, if it has one."""
     empty_logs: tuple[tuple[str, int], ...] = ()
-    """Logs that hold nothing, with the rank that their name or place gives: the rank exists, and nothing else is known from them."""
+    """Empty log files whose name or folder gives a rank: they show that the rank exists, and nothing else."""
     cut_logs: frozenset[str] = frozenset()
     """Logs that end within a line: copied while they grew, or cut. What they do not mention proves nothing."""
     log_ends: Mapping[str, Ending] = field(default_factory=dict[str, Ending])
     """How each log ends, by file."""
     remarks: tuple[Remark, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[RankPlace, ...] = ()
     steps: tuple[StepCount, ...] = ()
     values: Values = NO_VALUES
     problems: tuple[Problem, ...] = ()
     nameless_stacks: tuple[str, ...] = ()
-    """Files with a stack of a process whose rank nothing tells."""
+    """Files with the stack of a process whose rank is unknown."""
     set_aside: tuple[SetAside, ...] = ()
     internal: tuple[InternalProblem, ...] = ()
-    """What broke while it was read."""
+    """What failed while the evidence was read."""
     attempt: int = 0
-    """Of a job that was restarted, the attempt that is judged."""
+    """Which attempt is judged, if the job was restarted."""
     may_mix_attempts: bool = False
-    """Logs of several attempts were given and the dumps name none: they may be of another attempt than the logs that are judged,
-    since a restart overwrites the dumps of the attempt before.
+    """There are logs of several attempts, and the dumps do not say which attempt they are from: a restart overwrites dumps, so they
+    may be from another attempt than the logs that are judged.
     """

@@ -1,8 +1,8 @@
-"""What many ranks share (calls, stacks, blocks of ops, shapes of tracks), one by one, to bytes and back.
+"""Packs and reads the values that many ranks share: calls, stacks, blocks of ops, shapes of tracks.
 
 Ops are not kept one by one. A rank's ops in a group are cut into blocks of BLOCK absolute sequence numbers; ranks that
-did the same share the block. Only the ops at the frontier (last done, first active, last) are kept whole. So memory grows
-with what ranks did *differently*, not with ranks times entries.
+did the same share the block. Only the last done, the first active and the last op are kept whole. So memory grows with
+what ranks did *differently*, not with ranks times entries.
 """
 
 import struct
@@ -15,7 +15,7 @@ from forkpoint.model.layout import I64, U8, U32, U64, Reader, pack_ints, pack_te
 from forkpoint.model.op import Frame, Ints, OpState, Signature, Stack, Tokens, mix
 
 BLOCK = 128
-"""Sequence numbers per block: few enough to search at once, enough that keys cost little."""
+"""Sequence numbers per block: small enough to search quickly, large enough that the keys take little space."""
 
 STATES = tuple(OpState)
 _ENDS = struct.Struct("<Iqq")
@@ -45,7 +45,7 @@ class Tables(Struct, frozen=True):
 
 
 class OpShape(Struct, frozen=True):
-    """An op without what only its rank knows: its times, its thread and its record number."""
+    """An op without what differs by rank: times, thread and record number."""
 
     seq: int
     batch: int
@@ -162,7 +162,7 @@ def read_block(data: bytes) -> Block:
     block = Block(reader.ints(), reader.tokens(), reader.tokens(), reader.ints())
     reader.end()
     if not len(block.seqs) == len(block.match) == len(block.stack) == len(block.epoch) > 0:
-        raise ValueError("a block whose columns differ in length")
+        raise ValueError("columns of a block differ in length")
     return block
 
 
@@ -212,7 +212,7 @@ def read_shape(data: bytes, signature: Callable[[int], Signature], stack: Callab
     reader.end()
     last_done, first_active, last = (role - 1 if role else None for role in roles)
     if last is None or max(roles) > size or not blocks:
-        raise ValueError("a track without its last op")
+        raise ValueError("a track lacks its last op")
     return TrackShape(count, first_seq, last_seq, from_start, blocks, recent_seqs, last_done, first_active, last, ops)
 
 
@@ -223,7 +223,7 @@ def _read_op(reader: Reader, signature: Callable[[int], Signature], stack: Calla
     timeout_ms = reader.number(I64)
     called = stack(reader.number(U64)) if reader.number(U8) else None
     if not signatures:
-        raise ValueError("an op without a call")
+        raise ValueError("an op has no call")
     return OpShape(seq, batch, signatures, state, retired, timeout_ms, called)
 
 

@@ -1,8 +1,8 @@
-"""Where a frame of a stack comes from: Python or native, the user's code or a library's.
+"""Classifies stack frames: Python or native, user code or library.
 
-py-spy shortens paths to the package (`torch/cuda/__init__.py`, `threading.py`, `train.py`), so a path without a folder
-is judged by its first part. An installed package that is not listed counts as the user's: trainers are often installed,
-and where ranks part inside one, that is the place to show.
+py-spy shortens paths to the package (`torch/cuda/__init__.py`, `threading.py`, `train.py`), so a relative path is
+classified by its first part. An installed package that is not listed counts as user code: trainers are often installed,
+and if ranks diverge inside one, that is the place to show.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from forkpoint.model.op import Frame, Stack
 
-# Modules whose names people also give to their own scripts: a bare file of that name is the user's.
+# Standard modules whose names people also give to their own scripts: a bare file of that name counts as user code.
 _ALSO_SCRIPTS = frozenset({"code", "profile", "test", "this", "trace"})
 _PACKAGE_NAMES = """
     torch torchvision torchaudio torchdata functorch triton torch_npu apex transformer_engine flash_attn xformers nvidia
@@ -27,7 +27,7 @@ _COMMUNICATION = (
     "/accelerate/utils/operations.py",
     *(f"/src/forkpoint/{part}/" for part in ("consensus", "controller", "guard", "rehearse")),
 )
-"""What trainers put around torch.distributed; ours also from a checkout."""
+"""Wrappers around torch.distributed; forkpoint's own also when run from a checkout."""
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]{1,100})")
 _STANDARD = re.compile(r"/lib(?:64)?/python3[0-9.]{0,4}t?/|/torchinductor_|/torch_compile_debug/")
 _OWN_LIBRARY = re.compile(r"/lib(?:64)?/python3[0-9.]{0,4}t?/(?!(?:site|dist)-packages/)")
@@ -36,21 +36,21 @@ _COMPILED = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hh|hpp|cuh|inl|inc|tcc|S|s|rs|go
 _THREADS = "/threading.py"
 _NOTEBOOK = "<ipython-input"
 _RUN_AT_START = ("/sitecustomize.py", "/usercustomize.py")
-"""Python runs these before any program: tools that watch a job live there."""
+"""Python runs these before any program; monitoring tools hook in there."""
 
 
 def place_of(frame: Frame) -> str:
-    """Its file with forward slashes and one in front, so that `/torch/cuda/` and `/socket.py` match as they should."""
+    """Its file with forward slashes and a leading one, so that searches for `/torch/cuda/` or `/socket.py` match."""
     return "/" + frame.filename.replace("\\", "/").removeprefix("/")
 
 
 def is_python(frame: Frame) -> bool:
-    """Native frames have a source of another language, or no line. A script need not end in `.py` (`bin/torchrun`)."""
+    """Not native: native frames name a source in another language, or no line. A script may lack `.py` (`bin/torchrun`)."""
     return frame.filename.endswith(_PYTHON) or (frame.line > 0 and not _COMPILED.search(frame.filename))
 
 
 def is_library(frame: Frame) -> bool:
-    """Python's, torch's or another well-known package's; native frames and those without a file too."""
+    """From Python, torch or another well-known package. Native frames and frames without a file count, too."""
     generated = frame.filename.startswith("<") and not frame.filename.startswith(_NOTEBOOK)
     if not frame.filename or generated or not is_python(frame):
         return True
@@ -67,7 +67,7 @@ def is_library(frame: Frame) -> bool:
 
 
 def is_standard(frame: Frame) -> bool:
-    """Python's own library."""
+    """From Python's standard library."""
     if frame.filename.startswith("/"):
         return bool(_OWN_LIBRARY.search(frame.filename))
     return frame.filename.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names - _ALSO_SCRIPTS
@@ -78,7 +78,7 @@ def is_user_code(frame: Frame) -> bool:
 
 
 def user_frames(stack: Stack | None) -> tuple[Frame, ...]:
-    """The user's own, innermost first."""
+    """The frames of user code, innermost first."""
     return tuple(frame for frame in stack or () if is_user_code(frame))
 
 
@@ -88,21 +88,21 @@ def user_place(stack: Stack | None) -> str | None:
 
 
 def in_two_threads(stacks: Iterable[Stack | None]) -> bool:
-    """Calls of two threads come in any order: what a rank issued first says nothing of its program then.
+    """Two threads may call in any order, so the order of a rank's calls then says nothing about its program.
 
-    Threads of Python begin in `threading.py`; autograd's do not, and the thread that called `backward` waits for them. A call
-    without a stack was made by C++ (DDP's reducer): not by a thread that Python code started.
+    Python threads start in `threading.py`. Autograd's do not, but the thread that called `backward` waits for them. A call
+    without a stack was made by C++ (DDP's reducer), not by a thread that Python code started.
     """
     return len({_thread_entry(stack or ()) for stack in stacks}) > 1
 
 
 def in_side_thread(stack: Stack) -> bool:
-    """Of a thread that Python code started. What such a thread raises ends the thread, not the program."""
+    """Of a thread that Python code started. An exception in such a thread ends the thread, not the program."""
     return bool(stack) and place_of(stack[-1]).endswith(_THREADS)
 
 
 def _thread_entry(stack: Stack) -> tuple[str, str] | None:
-    """The function that its thread runs; None: the main thread, as far as the stack tells."""
+    """The function that the thread runs; None: the main thread, as far as the stack shows."""
     if not in_side_thread(stack):
         return None
     return next(((f.filename, f.name) for f in reversed(stack) if not place_of(f).endswith(_THREADS)), None)
@@ -113,8 +113,8 @@ def short_name(filename: str) -> str:
 
 
 def bare_name(frame: Frame) -> str:
-    """`Queue.get` and `_logger.<locals>.wrapper` as faulthandler gives them: `get`, `wrapper`. Native names without the
-    decorations of the C library: `__GI___poll` is `poll`.
+    """The unqualified function name, as faulthandler prints it: `Queue.get` is `get`. Native names lose the C library's
+    decorations: `__GI___poll` is `poll`.
     """
     if is_python(frame):
         return frame.name.rpartition(".")[2]

@@ -1,7 +1,6 @@
-"""The one plain sentence that comes first everywhere: who did what where, and why, in at most 160 characters.
+"""The sentence with which every report begins: who did what where, and why, in at most 160 characters.
 
-Whoever knows the facts writes it several times, the richest first; the first that fits is taken. Nothing is cut: what does
-not fit is left out whole.
+Callers offer several versions, the most detailed first; the first that fits is used. A sentence is never truncated.
 """
 
 import re
@@ -16,7 +15,7 @@ MAX_HEADLINE = 160
 _MAX_RANGES = 4
 _MAX_QUOTE = 60
 _NAME = re.compile(r"[\w.+-]{1,40}")
-"""A file or an operation that a sentence can hold."""
+"""A file or operation name that can be put into a sentence."""
 _SPACES = re.compile(r"\s+")
 _CALLS = {
     "allreduce": "all_reduce",
@@ -33,12 +32,12 @@ _CALLS = {
     "broadcastoop": "broadcast",
     "coalesced": "batch_isend_irecv",
 }
-"""What recorders and logs call an operation, without underscores -> what its users call it."""
+"""Names in recorders and logs, without underscores -> the name that users know."""
 
 
-def fit_headline(tellings: Iterable[str], barest: str) -> str:
-    """The first telling that fits, as a sentence. `barest` holds no text of the evidence, so it always does."""
-    shown = (_sentence(telling) for telling in (*tellings, barest))
+def fit_headline(versions: Iterable[str], shortest: str) -> str:
+    """The first version that fits, as a sentence. `shortest` quotes no evidence, so it always fits."""
+    shown = (_sentence(version) for version in (*versions, shortest))
     return next(text for text in shown if len(text) <= MAX_HEADLINE)
 
 
@@ -53,7 +52,7 @@ def with_endings(main: str, *endings: str) -> tuple[str, ...]:
 
 
 def plain_ranks(ranks: Collection[int]) -> str:
-    """`rank 3`, `ranks 0-3 and 5-7`, `512 ranks` where they are too many to say."""
+    """`rank 3`, `ranks 0-3 and 5-7`, or `512 ranks` if there are too many ranges."""
     *first, last = format_ranks(ranks).split(",")
     if len(first) >= _MAX_RANGES:
         return f"{len(set(ranks))} ranks"
@@ -62,7 +61,7 @@ def plain_ranks(ranks: Collection[int]) -> str:
 
 
 def the_others(ranks: Collection[int], apart: Collection[int], world: Collection[int]) -> str:
-    """`the other 7` where these and `apart` are all there are; else by their numbers."""
+    """`the other 7` if `ranks` and `apart` together are the whole world; otherwise `ranks 0-6`."""
     everyone = set(ranks) | set(apart) == set(world) and apart
     return f"the other {len(ranks)}" if everyone and len(ranks) > 1 else plain_ranks(ranks)
 
@@ -86,6 +85,6 @@ def plain_line(file: str, line: int) -> str | None:
 
 
 def quoted(code: str) -> str | None:
-    """Code that is short enough to stand in a sentence."""
+    """Code in backticks; None if it is too long for a sentence."""
     plain = _SPACES.sub(" ", code).strip()
     return f"`{plain}`" if plain and len(plain) <= _MAX_QUOTE and "`" not in plain else None

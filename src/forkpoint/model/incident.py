@@ -1,4 +1,4 @@
-"""Where ranks stopped agreeing, who stood where, and what detectors look at."""
+"""Where ranks stopped agreeing, where each of them was, and what detectors look at."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from forkpoint.model.timeline import Timeline
 from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where ranks stopped agreeing, and who stood where.
+# Where ranks stopped agreeing, and where each of them was.
 
 
 class Role(StrEnum):
@@ -44,46 +44,46 @@ class Cohort:
 
 
 class PartingKind(StrEnum):
-    """In what ranks part at a slot."""
+    """How ranks disagree at a slot."""
 
     METADATA = "metadata"
-    """Members issued different operations, or the same with sizes or dtypes that do not fit."""
+    """Members issued different operations, or the same one with sizes or dtypes that do not match."""
     VOLUME = "volume"
-    """What members of an all_to_all send is not what they receive."""
+    """The members of an all_to_all send another number of elements than they receive."""
     MESSAGE = "message"
     """The two ends of a channel disagree on a message."""
     ABSENCE = "absence"
-    """Some wait in the slot, others have not come to it."""
+    """Some wait in the slot, others have not reached it."""
     STUCK = "stuck"
-    """All are in the slot alike, and it does not finish."""
+    """All members have issued the same op, and it does not finish."""
     CYCLE = "cycle"
     """Ranks wait for each other in different slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """A slot at which members of one group, or the two ends of a channel, part."""
+    """A slot at which members of one group, or the two ends of a channel, disagree."""
 
     kind: PartingKind
     group: ProcessGroup
     channel: tuple[int, int] | None
     seq: int
     sides: tuple[tuple[int, ...], ...]
-    """Ranks by what they did there, the most numerous first."""
+    """Ranks that did the same there, the largest side first."""
     odd: tuple[int, ...] = ()
-    """Set where the comparison itself shows which ranks differ, so that no vote is needed."""
+    """The ranks that differ, if the comparison itself shows it and no majority vote is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """One side runs a number of ops off the other: its n-th op is the other's (n + by)-th."""
+    """One side is off by a number of ops: its n-th op is the other side's (n + by)-th."""
 
     ranks: tuple[int, ...]
     """The side that is off."""
     by: int
-    """Positive: they skipped so many. Negative: they issued so many more."""
+    """Positive: how many they skipped. Negative: how many extra ones they issued."""
     since: int
-    """The first slot that belongs to another call on the two sides."""
+    """The first slot in which the two sides made different calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +95,24 @@ class Divergence:
     channel: tuple[int, int] | None
     """(source, destination) as global ranks, for p2p."""
     seq: int | None
-    """Where ranks first disagreed, stacks, timing and counts included. None: the evidence no longer shows it."""
+    """Where ranks first disagreed, judged also by stacks, timing and counts. None: the evidence no longer shows it."""
     first_visible_seq: int | None
     """The first slot in which recorded metadata or presence differ."""
     hang_seq: int | None
     """The slot in which ranks wait; None when nothing hangs."""
     cohorts: tuple[Cohort, ...]
     odd: tuple[int, ...]
-    """The ranks that differ from the rest, where vote or history can tell. Not yet suspects."""
+    """The ranks that differ from the rest, if a majority or the history shows which. Not yet suspects."""
     sides: tuple[tuple[int, ...], ...]
     shift: Shift | None = None
     cycle: tuple[int, ...] = ()
     """Ranks that wait for each other in a ring."""
     left_order: bool = False
-    """The ring came about because a rank skipped or replaced an op, not because it issued the same ops otherwise."""
+    """The ring exists because a rank skipped or replaced an op, not because it issued the same ops in another order."""
     is_permuted: bool = False
-    """Of a ring: every rank in it has issued all that the others in it wait in. Only the order differs."""
+    """In a ring: every rank has issued all ops in which the others wait. Only the order differs."""
     unknown: tuple[int, ...] = ()
-    """Members, and ranks that may be members, whose part in this slot the evidence does not show."""
+    """Members, and possible members, of which the evidence does not show what they did in this slot."""
 
     @property
     def kind(self) -> str:
@@ -120,7 +120,7 @@ class Divergence:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What detectors look at: the evidence, the timeline, where ranks part, and the facts worked out from them.
+# What detectors look at: the evidence, the timeline, the divergences, and facts computed from them.
 
 T = TypeVar("T")
 
@@ -138,15 +138,15 @@ class Incident:
     capture: Capture
     timeline: Timeline
     divergences: tuple[Divergence, ...]
-    """The first is the fork point; later ones are what else parts."""
+    """The first is the fork point; the others are further disagreements."""
     said: dict[int, tuple[LogEvent, ...]]
-    """What each rank's log says, by rank."""
+    """Log events by rank."""
     heard: frozenset[int]
-    """Ranks that have a log, or lines in a common one."""
+    """Ranks that have a log of their own, or lines in a shared one."""
     outlived_timeout: bool
-    """An op reads `completed` only because the dump asked, later than its timeout after it was issued."""
+    """A pending op reads `completed`, but at a time later than its timeout after it was issued."""
     facts: dict[str, object] = field(default_factory=dict[str, object], compare=False, repr=False)
-    """Answers of functions marked with `fact`, by the function's name."""
+    """Cached results of functions decorated with `fact`, by the function's name."""
 
     @classmethod
     def of(cls, capture: Capture, timeline: Timeline, divergences: tuple[Divergence, ...]) -> Self:
@@ -164,7 +164,7 @@ class Incident:
 
 
 def fact(find: Callable[[Subject], T]) -> Callable[[Subject], T]:
-    """Decorator: work this out once per incident (or timeline) and keep it there. For what several stages or detectors ask."""
+    """Decorator: caches the result on the incident (or timeline), for what several stages or detectors ask."""
     name = f"{find.__module__}.{find.__qualname__}"
 
     @wraps(find)

@@ -1,4 +1,4 @@
-"""Numbers, texts and arrays as bytes, little-endian."""
+"""Packs numbers, texts and arrays into bytes, little-endian, and reads them back."""
 
 import struct
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from forkpoint.model.op import Ints, Tokens
 NOTHING = -(2**63)
 """Stands for None where a number may be missing."""
 MAX_ITEMS = 1 << 20
-"""Of one array: the number of ranks in the largest world that we accept."""
+"""Items in one array: the number of ranks in the largest world that we accept."""
 
 Key = Annotated[int, "Q", "<u8"]
-"""Of an entry in the shared tables, or NO_KEY. The annotations are the codes of `struct` and of numpy."""
+"""Key of an entry in the shared tables, or NO_KEY. The annotations are the codes of `struct` and of numpy."""
 Number = Annotated[int, "q", "<i8"]
 Count = Annotated[int, "I", "<u4"]
 Index = Annotated[int, "i", "<i4"]
@@ -38,7 +38,7 @@ class Layout(Generic[Fields]):
         self._make = fields._make
         self.size = self._struct.size
         self.dtype = np.dtype([(name, column) for name, (_, column) in codes.items()])
-        """To read many of them as columns."""
+        """For reading many of them at once, as columns."""
 
     def pack(self, fields: Fields) -> bytes:
         return self._struct.pack(*fields)
@@ -60,7 +60,7 @@ def pack_text(text: str) -> bytes:
 
 
 def pack_ints(values: Ints | Sequence[int]) -> bytes:
-    """The first number, then the differences: one step if all are equal, else each in the fewest bytes that fit all."""
+    """The first number, then the differences: only one if all are equal, else each in as few bytes as fit all."""
     array = np.asarray(values, dtype=np.int64)
     if not array.size:
         return U32.pack(0)
@@ -90,7 +90,7 @@ def _index_type(distinct: int) -> str:
 
 
 def as_range(packed: bytes) -> range | None:
-    """The numbers that `pack_ints` packed, if they rise in equal steps, without making 100,000 of them. Else None."""
+    """What `pack_ints` packed, as a range, if the numbers rise in equal steps; else None. Saves unpacking 100,000."""
     size = U32.unpack_from(packed)[0]
     if not size or packed[U32.size + I64.size]:
         return None
@@ -159,7 +159,7 @@ class Reader:
 
     def end(self) -> None:
         if self.pos != len(self.data):
-            raise ValueError("has bytes after its end")
+            raise ValueError("bytes after the end")
 
     def _size(self) -> int:
         size = self.number(U32)

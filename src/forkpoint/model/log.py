@@ -1,4 +1,4 @@
-"""What a log says: one value per line or block that bears on an incident, and the whole of one log."""
+"""Log events: one value per line or block of lines that matters for an incident; and how a log ends."""
 
 from enum import StrEnum
 
@@ -8,28 +8,28 @@ from forkpoint.model.op import Stack
 
 
 class LogKind(StrEnum):
-    """What a line says. What it means for the incident is for others to judge: most errors are printed by victims."""
+    """What a line says. What it means for the incident is judged later: most errors are printed by victims."""
 
     WATCHDOG_TIMEOUT = "watchdog-timeout"
     GROUP_STATUS = "group-status"
-    """How far a group came on this rank: last enqueued, started, completed."""
+    """How far this rank got in a group: last enqueued, started, completed."""
     ASYNC_ERROR = "async-error"
     WATCHDOG_DIED = "watchdog-died"
-    """The watchdog ended with an exception, mostly the echo of a line before it."""
+    """The watchdog ended with an exception; mostly repeats an earlier line."""
     WATCHDOG_STUCK = "watchdog-stuck"
     """The heartbeat monitor says that the watchdog itself makes no progress."""
     TEARDOWN = "teardown"
-    """The process is taken down after an error told before: no news."""
+    """The process is torn down after an error that an earlier line reports: nothing new."""
     REMOTE_ERROR = "remote-error"
     DESYNC = "desync"
     DUMP_SIGNAL = "dump-signal"
-    """Dumps were asked for, and by whom."""
+    """Dumps were requested, and by whom."""
     DUMPED = "dumped"
-    """The rank was alive when dumps were asked for."""
+    """The rank wrote a dump: it was alive when dumps were requested."""
     DUMP_FAILED = "dump-failed"
     RECORDER_OFF = "recorder-off"
     COLLECTIVE_STACK = "collective-stack"
-    """Where the collective that did not end was called."""
+    """The call site of the collective that did not finish."""
     GIL_HELD = "gil-held"
     EXCEPTION = "exception"
     CUDA_ERROR = "cuda-error"
@@ -42,17 +42,17 @@ class LogKind(StrEnum):
     """A launcher saw a process end."""
     LOADER_DIED = "loader-died"
     PEER_TIMEOUT = "peer-timeout"
-    """A peer took no part in time (gloo): what a watchdog timeout is on GPUs."""
+    """A peer did not take part in time: gloo's equivalent of a watchdog timeout."""
     NETWORK = "network"
     """A connection broke or was refused, mostly because the peer is gone."""
     SIZES_DIFFER = "sizes-differ"
-    """Two ranks brought different sizes to one operation."""
+    """Two ranks passed different sizes to one operation."""
     CALLS_DIFFER = "calls-differ"
-    """Ranks compared their calls before they made them (DETAIL), and they differ."""
+    """Ranks compared their calls before making them (TORCH_DISTRIBUTED_DEBUG=DETAIL), and they differ."""
     MODELS_DIFFER = "models-differ"
-    """DDP compared the ranks' models when it was made, and they differ."""
+    """DDP compared the ranks' models when it was constructed, and they differ."""
     BARRIER_MISSED = "barrier-missed"
-    """Ranks that did not come to a monitored barrier in time, as rank 0 names them."""
+    """Ranks that did not reach a monitored barrier in time, as rank 0 lists them."""
     STORE = "store"
     RENDEZVOUS = "rendezvous"
     MISCONFIGURED = "misconfigured"
@@ -64,31 +64,31 @@ class LogKind(StrEnum):
     NODE_FAILED = "node-failed"
     NCCL_WARN = "nccl-warn"
     NCCL_TRAIL = "nccl-trail"
-    """An error on its way up through NCCL; also printed where NCCL then found another way."""
+    """An error passed up through NCCL's call chain; also printed when NCCL then recovered."""
     NCCL_INIT = "nccl-init"
     NCCL_SETUP = "nccl-setup"
     NCCL_CALL = "nccl-call"
     RAS = "ras"
     SETTINGS = "settings"
     LEAVING = "leaving"
-    """Taking down its process groups began."""
+    """It began to destroy its process groups."""
     LEFT = "left"
-    """Its process group was taken down in order: the program ended."""
+    """It destroyed its process group in order: the program ended."""
     FINISHED = "finished"
-    """Whoever started the job saw it end with exit code 0."""
+    """The launcher saw the job end with exit code 0."""
     STALLED = "stalled"
-    """An observer of the live job saw nothing move for longer than it was told to wait."""
+    """An observer of the live job saw no progress for longer than its limit."""
     GPU_FAULT = "gpu-fault"
     HOST_STALL = "host-stall"
     HARDWARE_HINT = "hardware-hint"
     STACK = "stack"
     """Where a thread was."""
     STOOD_STILL = "stood-still"
-    """A watch saw that no rank issued or finished a call for a while."""
+    """`forkpoint watch` saw that no rank issued or finished a call for a while."""
     NOTICE = "notice"
-    """The program says that it left something out: a batch, a step, the rest of an epoch."""
+    """The program says that it skipped something: a batch, a step, the rest of an epoch."""
     DEBUGGER = "debugger"
-    """A debugger asks for a command: the process stands until somebody types one."""
+    """A debugger prompt: the process is stopped until somebody types a command."""
     REPEATED = "repeated"
     """Ray left out lines like this one."""
 
@@ -105,7 +105,7 @@ QUIET = frozenset({
     LogKind.DEBUGGER,
     LogKind.REPEATED,
 })  # fmt: skip
-"""Kinds that can fill a log: fewer of each are kept."""
+"""Kinds that can flood a log: fewer events of each are kept."""
 
 
 FAILURES = frozenset({
@@ -131,11 +131,11 @@ FAILURES = frozenset({
     LogKind.NODE_FAILED,
     LogKind.GPU_FAULT,
 })  # fmt: skip
-"""Kinds that tell of a failure. A program that ends in order does not, and dumps can be asked for at any time."""
+"""Kinds that report a failure. Those of an orderly exit do not, and dumps can be requested at any time."""
 
 
 class Speaker(Struct, frozen=True):
-    """Whose line it is, as far as its prefixes tell. `[Rank 3]` inside a message is none of these."""
+    """Who printed a line, according to its prefixes. `[Rank 3]` inside a message does not count."""
 
     rank: int | None = None
     """Global."""
@@ -143,15 +143,15 @@ class Speaker(Struct, frozen=True):
     host: str | None = None
     """Host, pod, container or address."""
     task: int | None = None
-    """The number a launcher (srun, mpirun) put in front. Whether it is the rank shows only over the whole log."""
+    """The number that a launcher (srun, mpirun) put in front. Only the whole log shows whether it is the rank."""
     pid: int | None = None
 
 
 class Group(Struct, frozen=True):
-    """A process group as a line names it; older releases name less."""
+    """A process group as a line names it; older releases print less."""
 
     name: str | None
-    """What is equal on all its ranks: GUID, or the number that came before it."""
+    """Equal on all its ranks: the GUID, or in older releases a number."""
     desc: str | None
     group_rank: int
     """Within the group. Never a global rank."""
@@ -175,17 +175,17 @@ class Counters(Struct, frozen=True):
     enqueued: int
     completed: int
     started: int | None = None
-    """None: not told, or start events are off."""
+    """None: not printed, or start events are off."""
 
 
 class LogEvent(Struct, frozen=True):
-    """One line (or block) of a log that bears on the incident."""
+    """One line (or block) of a log that matters for the incident."""
 
     kind: LogKind
     file: str
     line: int
     rank: int | None
-    """The rank it speaks of: mostly the one that printed it."""
+    """The rank it is about: mostly the one that printed it."""
     text: str
     """As printed, without prefixes and control characters, shortened."""
     seq: int | None = None
@@ -195,19 +195,19 @@ class LogEvent(Struct, frozen=True):
     pattern: str = ""
     speaker: Speaker = Speaker()
     time: str | None = None
-    """As printed, to the second. Its fraction is not kept: it comes from another clock and orders nothing."""
+    """As printed, to the second. The fraction is dropped: torch's C++ logger takes it from another clock."""
     group: Group | None = None
     work: Work | None = None
     counters: Counters | None = None
     exception: str | None = None
-    """The class, where a traceback ended in one."""
+    """The exception's class, if a traceback ended with one."""
     details: tuple[tuple[str, str], ...] = ()
     repeated: int = 1
-    """How often it was said, where a launcher folded lines: the others' ranks are not known."""
+    """How often it was printed, if a launcher collapsed repeats: whose the other lines were is not known."""
 
     @property
     def is_failure(self) -> bool:
-        """Of a kind that tells of one, or a traceback, whatever it ended in: but for that of a launcher that was told to stop."""
+        """A kind that reports a failure, or any traceback except that of a launcher that was told to stop."""
         return self.kind in FAILURES or (self.exception is not None and self.kind is not LogKind.AGENT_STOP)
 
     def detail(self, name: str) -> str | None:
@@ -219,11 +219,11 @@ class Ending(Struct, frozen=True):
 
     lines: tuple[str, ...] = ()
     own_time: str | None = None
-    """The last time that the program itself printed."""
+    """The last timestamp that the program itself printed."""
     done: int | None = None
-    """The line that says that the program is done, near the end."""
+    """The line near the end that says that the program is done."""
     done_by: frozenset[int] = frozenset()
-    """Ranks that give their number where they say so: one log may be that of many."""
+    """Ranks that printed such a line with their number: several ranks may share one log."""
 
 
 NO_ENDING = Ending()

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 
 class OpState(StrEnum):
-    """How far an op came: upstream's three words, and what we infer from them."""
+    """How far an op got: PyTorch's three states, and two that we infer."""
 
     SCHEDULED = "scheduled"
-    """Issued. Without start events (the default) a kernel that runs right now reads so too."""
+    """Issued. Without start events (the default), a kernel that is running reads `scheduled`, too."""
     STARTED = "started"
     COMPLETED = "completed"
     ENTERING = "entering"
     """Recorded, but its rank is still inside the enqueue: it has not started, whatever the dump says."""
     ABORTED = "aborted"
-    """Reads `completed`, but only because its communicator was torn down."""
+    """The dump says `completed`, but only because its communicator was torn down."""
 
 
 class Frame(Struct, frozen=True):
@@ -42,7 +42,7 @@ class Signature(Struct, frozen=True):
     lib: str
     """`nccl`, `gloo`, ..."""
     op: str
-    """Upstream's name without library and peers: `all_reduce`, `send`, `coalesced`."""
+    """PyTorch's name without library and peers: `all_reduce`, `send`, `coalesced`."""
     peers: tuple[int, int] | None
     """(source, destination) as group ranks, for send and recv."""
     input_sizes: tuple[tuple[int, ...], ...]
@@ -57,24 +57,24 @@ class Signature(Struct, frozen=True):
 
 
 class Op(Struct, frozen=True):
-    """One recorded call, with all that its rank still knows of it."""
+    """One recorded call with everything its dump holds about it."""
 
     rank: int
     record_id: int
-    """Order within this rank over all groups. Means nothing on another rank."""
+    """Order of this rank's calls over all groups. Not comparable between ranks."""
     seq: int
     """Position in the group's collectives, or the message's number on its channel."""
     batch: int
-    """Messages issued together share it: they finish together or not at all. 0 for collectives."""
+    """Equal for messages that were issued together: they finish together or not at all. 0 for collectives."""
     signatures: tuple[Signature, ...]
     """One; several where calls were coalesced into one."""
     state: OpState
     retired: bool
     created_ns: int
     since_previous_ns: int | None
-    """Time since this rank issued the op before it in the same order, on its own clock. None: that one is not held."""
+    """Time since this rank issued its previous op in the same group or channel. None: the dump does not hold that one."""
     completed_ns: int
-    """When a CPU thread noticed; 0 = never."""
+    """When a CPU thread noticed that it was done; 0 = never."""
     timeout_ms: int
     stack: Stack | None
     """None: the dump was made without stacks."""
@@ -82,7 +82,7 @@ class Op(Struct, frozen=True):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Names of ops as recorders write them: library, operation and peers in one text.
+# Names of ops as recorders write them: library, operation and peers in one string.
 
 SYNCHRONISING = frozenset({
     "all_reduce",
@@ -97,7 +97,7 @@ SYNCHRONISING = frozenset({
     "all_to_all",
     "barrier",
 })  # fmt: skip
-"""When one of these is done on one member, every member has issued it. A root may finish the others alone."""
+"""When one of these is done on one member, every member has issued it. In other ops the root may finish alone."""
 
 _MESSAGE = re.compile(r"(send|recv) ([0-9]{1,9})(->|<-)([0-9]{1,9}|\?)")
 
@@ -117,22 +117,22 @@ def split_name(profiling_name: str) -> tuple[str, str, tuple[int, int] | None]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Signatures and stacks as 64-bit tokens: equal on every rank, whoever decodes.
+# Signatures and stacks as 64-bit tokens: the same on every rank and from every decoder.
 #
-# The definitions are part of the summary's format: another decoder must give the same numbers.
+# The definitions are part of the summary's format: another decoder must produce the same numbers.
 
 Ints = NDArray[np.int64]
 Tokens = NDArray[np.uint64]
 NO_STACK = 0
 CPP_STACK = 1
-# Sizes legitimately differ by rank: splits, and buffers that only the root has.
+# Ops whose sizes may differ by rank: splits, and buffers that only the root has.
 SIZES_FREE = frozenset(
     {"all_to_all", "all_to_all_single", "all_to_allv", "gather", "gather_single", "scatter", "_broadcast_oop"}
 )
 
 
 def match_token(signature: Signature) -> int:
-    """What members of a group must agree on: NCCL and gloo look at element counts, not at shapes."""
+    """What members of a group must agree on. Element counts, not shapes: NCCL and gloo do not know shapes."""
     peers = [] if signature.peers is None else [f"{signature.peers[0]}->{signature.peers[1]}"]
     parts = [signature.lib, signature.op, *peers, *_matched_sizes(signature), *_matched_dtypes(signature)]
     return _token("\x1f".join(parts))
@@ -152,7 +152,7 @@ def stack_token(stack: Stack) -> int:
 
 
 def mix(tokens: Tokens, seqs: Ints) -> Tokens:
-    """Tokens bound to their positions, so that their sum identifies a run whatever order it is summed in."""
+    """Tokens combined with their positions, so that their sum identifies a run of ops in any order of summation."""
     return _splitmix(tokens ^ _splitmix(seqs.astype(np.uint64)))
 
 
@@ -165,12 +165,12 @@ def _matched_sizes(signature: Signature) -> list[str]:
         return []
     outputs = [str(prod(s)) for s in signature.output_sizes]
     if signature.op == "all_gather" and len(set(outputs)) > 1:
-        return ["per-peer", *outputs]  # a list of unequal tensors: every rank must expect the same list
+        return ["per-peer", *outputs]  # tensors of different sizes: every rank must expect the same list
     return [*(str(prod(s)) for s in signature.input_sizes), "->", *outputs]
 
 
 def _matched_dtypes(signature: Signature) -> tuple[str, ...]:
-    # The root alone has an output in gather and an input in scatter.
+    # Only the root has an output in gather and an input in scatter.
     return signature.output_dtypes if signature.op == "scatter" else signature.input_dtypes
 
 

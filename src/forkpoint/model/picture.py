@@ -1,4 +1,4 @@
-"""What a page draws of an incident: small columns per rank and per group, made once, after the verdict."""
+"""The data that a page draws: small columns per rank and per group, computed once, after the verdict."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,20 +13,20 @@ Counts = NDArray[np.uint32]
 Longs = NDArray[np.int64]
 
 NO_OP = 255
-"""In `HeatMap.op`: no member recorded what this column was."""
+"""In `HeatMap.op`: no member recorded the operation of this column."""
 
 
 class RankState(IntEnum):
-    """How a rank's tile is coloured. Neutral, as roles are: `suspect` is a column of its own."""
+    """How a rank's tile is coloured. Neutral, like roles: `suspect` is a separate column."""
 
     SILENT = 0
-    """No dump, and nothing else tells where it stood."""
+    """No dump, and nothing else shows where it was."""
     WAITING = 1
     AHEAD = 2
     BEHIND = 3
     ELSEWHERE = 4
     AGREED = 5
-    """Nothing of it is pending."""
+    """It has no pending op."""
     LOST = 6
     """Its process is known to have ended."""
 
@@ -41,7 +41,7 @@ class CellState(IntEnum):
     ISSUED = 3
     NOT_REACHED = 4
     DIFFERS = 5
-    """Its metadata are not those of the majority in this slot. Without a majority, all of them."""
+    """Its metadata differ from the majority's in this slot. Without a majority, all ops get this state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Axis:
 class OpName:
     name: str
     letters: str
-    """`AR`, `AG`: what fits into a cell."""
+    """`AR`, `AG`: short enough for a cell."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class HeatMap:
     run_code: Bytes
     """CellState."""
     op: Bytes
-    """Per column what most members called: index into Picture.ops, or NO_OP."""
+    """Per column, what most members called: index into Picture.ops, or NO_OP."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ class GroupPicture:
     """The members; of a channel, source and destination."""
     first_seq: int
     last_seq: int
-    """The columns of the heat map. last < first: nothing was recorded."""
+    """Range of the heat map's columns. last < first: nothing was recorded."""
     completed: Longs
     issued: Longs
     """Last seq per member; -1 where none is known."""
@@ -107,7 +107,7 @@ class LaneCell:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What one cohort did around the divergence, told by one of its ranks."""
+    """What one cohort did around the divergence, shown for one of its ranks."""
 
     cohort: int
     role: str
@@ -126,7 +126,7 @@ class Quote:
     lines: tuple[str, ...]
     marked: int
     condition: int | None
-    """The line of the branch, where it is among these."""
+    """The line of the branch condition, if it is among these lines."""
     frame: str | None
     """`/srv/train.py:40`, as stacks name it."""
     site: int | None
@@ -139,21 +139,21 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class LastArrivals:
-    """Who came last to the ops that one group issued from one place."""
+    """Which ranks arrived last at the ops that one group issued from one call site."""
 
     group: str
     desc: str
     host: str | None
-    """None: all members were compared. Otherwise only those of this host."""
+    """None: all members were compared. Otherwise only the members on this host."""
     compared: int
-    """Ranks."""
+    """How many ranks."""
     site: str | None
     met: int
-    """How often they met."""
+    """How many ops they all arrived at."""
     last: tuple[tuple[int, int, float], ...]
-    """Rank, how often it was last, milliseconds after the others at the median; most often first."""
+    """(rank, how often it was last, median delay behind the others in ms), most often first."""
     odd: bool
-    """The first of them is last too often for chance."""
+    """The first of them is last more often than chance explains."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,19 +163,19 @@ class Picture:
     """RankState."""
     suspect: Bytes
     cohort: Shorts
-    """Index into the divergence's cohorts; -1 none."""
+    """Index into the divergence's cohorts; -1: none."""
     hosts: tuple[str, ...]
     host: Words
-    """Index into `hosts`; -1 not known."""
+    """Index into `hosts`; -1: not known."""
     local: Shorts
-    """GPU or local rank; -1 not known."""
+    """GPU or local rank; -1: not known."""
     axes: tuple[Axis, ...]
     """Outermost first."""
     position: Words
     """Ranks x axes."""
     ops: tuple[OpName, ...]
     groups: tuple[GroupPicture, ...]
-    """That of the divergence first."""
+    """The group of the divergence first."""
     groups_left_out: int
     lanes: tuple[Lane, ...]
     embeds_source: bool = False

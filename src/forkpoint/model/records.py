@@ -1,9 +1,9 @@
-"""One rank's trace as bytes: what is kept of 100,000 ranks, what travels between nodes, what every decoder must write.
+"""One rank's trace as bytes: kept in memory for up to 100,000 ranks, sent between nodes, written by every decoder.
 
     head, keys of thread names, groups (each: head, own part, volumes), channels (each: head, own part)
 
-A record holds keys into the shared tables and what only its rank knows. The own part of a track is the `OpTimes` of the
-ops in its shape, its `Pause`, and the creation times of its recent ops. The layouts are the summary's format
+A record holds keys into the shared tables, and what differs by rank. The own part of a track is the `OpTimes` of the
+ops in its shape, its `Pause`, and the creation times of its recent ops. These layouts are the file format of summaries
 (docs/summaries.md): the compiled decoder writes the same bytes.
 """
 
@@ -20,9 +20,9 @@ from forkpoint.model.layout import U32, U64, Byte, Count, Key, Layout, Number
 FROM_START, HAS_STACKS, TIMED, PARTIAL, GUESSED_WORLD, COUNTED = 1, 2, 4, 8, 16, 32
 """Bits of `Head.flags`."""
 MAX_THREADS = 254
-"""Thread names that a record can hold; trainers have a handful. Further names are dropped."""
+"""Thread names that a record can hold; trainers have a handful. Names beyond that are dropped."""
 IN_MEMORY = 8 << 20
-"""Bytes of records that a store keeps in memory: those of a few thousand ranks."""
+"""Bytes of records that a store keeps in memory: a few thousand ranks."""
 _LARGE = 64 << 10
 
 
@@ -50,10 +50,10 @@ class GroupHead(NamedTuple):
     members: Key
     shape: Key
     last_enqueued: Number
-    """NOTHING where it is not known; so is `last_completed`."""
+    """NOTHING if it is not known. The same holds for `last_completed`."""
     last_completed: Number
     own: Count
-    """Bytes that follow; so does `volumes`."""
+    """Bytes of the own part that follows this head; `volumes` bytes come after it."""
     volumes: Count
 
 
@@ -82,14 +82,14 @@ class Pause(NamedTuple):
 HEAD, GROUP, CHANNEL, OP, PAUSE = Layout(Head), Layout(GroupHead), Layout(ChannelHead), Layout(OpTimes), Layout(Pause)
 
 
-class Record(Struct, frozen=True):
+class TraceRecord(Struct, frozen=True):
     rank: int
     file: str
     data: bytes
 
 
 class RecordParts(NamedTuple):
-    """Groups and channels of a record, each with where its own part begins."""
+    """Groups and channels of a record, each with the offset of its own part."""
 
     groups: list[tuple[int, GroupHead]]
     channels: list[tuple[int, ChannelHead]]
@@ -113,9 +113,9 @@ def parts_of(data: bytes) -> RecordParts:
 
 
 class RecordStore:
-    """Records in memory; those of a large job in a temporary file that only this process sees. It only grows.
+    """Append-only store of records. A large job's records go to a temporary file that only this process sees.
 
-    Ranks and heads, which the stages ask of every rank, stay in memory.
+    Ranks and heads, which the stages need for every rank, stay in memory.
     """
 
     def __init__(self) -> None:
@@ -126,14 +126,14 @@ class RecordStore:
         self._in_file = 0
         self._in_memory = bytearray()
         self._limit = IN_MEMORY
-        self._large: dict[int, Record] = {}
-        """Of ranks with hundreds of groups: each group looks into them, and a copy for each would be quadratic."""
+        self._large: dict[int, TraceRecord] = {}
+        """Records with hundreds of groups: each group reads the record, and a copy for each would be quadratic."""
 
     def __del__(self) -> None:
         if self._file is not None:
             self._file.close()
 
-    def append(self, record: Record) -> None:
+    def append(self, record: TraceRecord) -> None:
         name = record.file.encode("utf-8", "surrogatepass")
         self._in_memory += U32.pack(len(name)) + name + record.data
         self._ends.append(self._in_file + len(self._in_memory))
@@ -147,7 +147,7 @@ class RecordStore:
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def __getitem__(self, at: int) -> Record:
+    def __getitem__(self, at: int) -> TraceRecord:
         if at in self._large:
             return self._large[at]
         begin, end = self._ends[at - 1] if at else 0, self._ends[at]
@@ -157,9 +157,9 @@ class RecordStore:
             raw = os.pread(self._file.fileno(), end - begin, begin)
         (size,) = U32.unpack_from(raw)
         name = raw[U32.size : U32.size + size].decode("utf-8", "surrogatepass")
-        return Record(self.ranks[at], name, raw[U32.size + size :])
+        return TraceRecord(self.ranks[at], name, raw[U32.size + size :])
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[TraceRecord]:
         return (self[at] for at in range(len(self)))
 
     def _move_to_file(self) -> None:
@@ -168,7 +168,7 @@ class RecordStore:
                 self._file = tempfile.TemporaryFile(prefix="forkpoint-")  # noqa: SIM115 - lives as long as the store
             self._file.write(self._in_memory)
             self._file.flush()
-        except OSError:  # no space or no temporary directory: they stay in memory
+        except OSError:  # no space or no temporary directory: the records stay in memory
             self._limit = 1 << 62
             return
         self._in_file += len(self._in_memory)

@@ -1,6 +1,6 @@
-"""Every group and channel of every rank as columns: what the stages ask of all ranks, they ask of these.
+"""Every group and channel of every rank as columns, for questions that the stages ask about all ranks.
 
-Tracks of one kind have the same shape, so ranks that did the same are examined once, however many they are.
+Tracks of one kind have the same shape, so any number of ranks that did the same are examined only once.
 """
 
 from array import array
@@ -21,9 +21,9 @@ from forkpoint.model.traces import Traces, TracesByRank, rank_index
 
 NO_KIND = -1
 NOT_HELD = -1
-"""In place of a row: the rank's dump does not mention the group."""
+"""Instead of a row index: the rank's dump does not mention the group."""
 NO_VOLUMES, EVEN, UNEVEN = range(3)
-"""About a rank's all_to_all: nothing is known; it always sent as much as it received; not always."""
+"""A rank's all_to_all calls: unknown; it always sent as many elements as it received; not always."""
 
 
 class _GroupRow(NamedTuple):
@@ -53,10 +53,10 @@ _GROUP_ROW, _CHANNEL_ROW = Layout(_GroupRow), Layout(_ChannelRow)
 
 class GroupName(Struct, frozen=True):
     keys: tuple[int, int, int]
-    """Of name, description and members, in the tables."""
+    """Keys of name, description and members in the tables."""
     name: str
     desc: str
-    """The smallest that a member gives it."""
+    """If members' dumps disagree, the first in alphabetical order."""
     members: tuple[int, ...] | None
 
 
@@ -68,9 +68,9 @@ class Tracks(Struct, frozen=True, eq=False):
     group: NDArray[np.uint32]
     """Index into `Rows.names`."""
     place: NDArray[np.uint32]
-    """Where its own part begins in the record."""
+    """Offset of its own part in the record."""
     kind: NDArray[np.int32]
-    """Index into `Rows.kinds`; NO_KIND without ops."""
+    """Index into `Rows.kinds`; NO_KIND if it has no ops."""
     active: Ints
     """record_id of the first active op, or NOTHING."""
     active_ns: Ints
@@ -98,9 +98,9 @@ class Rows(Struct, frozen=True, eq=False):
     """Indexes into `names`, by `GroupTrace.key`."""
     kinds: tuple[TrackShape, ...]
     groups: GroupTracks
-    """Group after group, and in each by trace."""
+    """Sorted by group, then by trace."""
     channels: ChannelTracks
-    """Trace after trace."""
+    """Sorted by trace."""
 
 
 def read_rows(traces: Traces) -> Rows:
@@ -115,7 +115,7 @@ def _columns(rows: NDArray[np.void], order: Ints | slice = slice(None)) -> dict[
 
 
 def _by_group(rows: NDArray[np.void]) -> Ints:
-    """Group after group. If a trace has a group twice, under two descriptions, the later row counts."""
+    """Row indexes sorted by group. If a trace has a group twice, under two descriptions, only the later row is kept."""
     order = np.argsort(rows["group"], kind="stable")
     group, trace = rows["group"][order], rows["trace"][order]
     last = np.ones(len(order), np.bool_)
@@ -124,7 +124,7 @@ def _by_group(rows: NDArray[np.void]) -> Ints:
 
 
 def _volumes(data: bytes, at: int) -> int:
-    """Equal numbers are packed into equal bytes, so they need not be unpacked."""
+    """Equal numbers pack to equal bytes, so comparing the bytes is enough."""
     _, sent = skip_ints(data, at)
     _, received = skip_ints(data, sent)
     _, end = skip_ints(data, received)
@@ -208,13 +208,13 @@ class GroupRows:
         self.traces = traces
 
     def holders(self, number: int, name: GroupName) -> "GroupTraces":
-        """The traces that hold the group, members or not."""
+        """The traces that mention the group, whether their ranks are members or not."""
         return GroupTraces(self, name, self.ranks, self._every_row, self._begins[number], self._begins[number + 1])
 
 
 class GroupTraces(Mapping[int, GroupTrace]):
-    """One group by rank; each trace is made on demand. If all members hold the group it takes a few numbers, since there are
-    groups of 100,000.
+    """One group's trace by rank, created on demand. If all members hold the group this object is a few numbers, whatever
+    the size of the group (up to 100,000).
     """
 
     __slots__ = ("_begin", "_end", "_name", "_ranks", "_rows", "_table")
@@ -222,7 +222,7 @@ class GroupTraces(Mapping[int, GroupTrace]):
     def __init__(
         self, table: GroupRows, name: GroupName, ranks: Sequence[int], rows: Sequence[int], begin: int, end: int
     ) -> None:
-        """From `begin` to `end` of `ranks` and their `rows`, which may be NOT_HELD."""
+        """Covers `ranks[begin:end]` and their `rows`, which may be NOT_HELD."""
         self._table = table
         self._name = name
         self._ranks = ranks
@@ -231,7 +231,7 @@ class GroupTraces(Mapping[int, GroupTrace]):
         self._end = end
 
     def among(self, ranks: list[int]) -> "GroupTraces":
-        """For exactly these ranks, whether they hold the group or not."""
+        """Restricted or extended to exactly these ranks, whether their dumps mention the group or not."""
         if ranks == list(self):
             return self
         rows = array("q", (NOT_HELD if (row := self.row(rank)) is None else row for rank in ranks))
@@ -239,7 +239,7 @@ class GroupTraces(Mapping[int, GroupTrace]):
 
     @property
     def rows(self) -> Sequence[int]:
-        """Into `Rows.groups`."""
+        """Indexes into `Rows.groups`."""
         return self._rows[self._begin : self._end]
 
     def row(self, rank: object) -> int | None:
@@ -247,15 +247,15 @@ class GroupTraces(Mapping[int, GroupTrace]):
         return None if at is None else self._rows[at]
 
     def is_from_start(self, rank: int) -> bool:
-        """The rank's ring buffer still holds its very first op, of whichever group."""
+        """The rank's ring buffer still holds its very first op in any group."""
         return self._table.traces[rank].from_start
 
     def is_partial(self, rank: int) -> bool:
-        """The rank's dump may leave out what is done."""
+        """The rank's dump may omit ops that are done."""
         return self._table.traces[rank].is_partial
 
     def completed(self) -> Iterator[tuple[int, int, int]]:
-        """Ranks, the kind of each one's track, and when its last done op was completed (0: not known)."""
+        """Per rank: the rank, the kind of its track, and when its last done op was completed (0: not known)."""
         rows, tracks = np.asarray(self.rows), self._table.tracks
         held = rows != NOT_HELD
         ranks = np.asarray(self._ranks[self._begin : self._end])[held].tolist()

@@ -1,8 +1,8 @@
-"""What ranks share, each thing once, by kind and key: kept as bytes, read on demand.
+"""Values that ranks share, stored once, by kind and key: kept as bytes, read on demand.
 
-Keys are digests of what they stand for, so the tables of two nodes are joined by taking what either has. A call's key
-says less than the call itself (sizes that may differ are left out): of several examples the smallest is kept, whoever
-comes first.
+Keys are digests of the values, so joining the tables of two nodes is a union. Several calls may have the same key, since
+it leaves out sizes that may differ; of these the one with the smallest bytes is kept, so that the order of reading does
+not matter.
 """
 
 import struct
@@ -67,7 +67,7 @@ class SharedTables:
         self._texts: dict[int, str] = {}
         self._members: dict[int, tuple[int, ...]] = {}
         self._ranks: dict[int, int] = {}
-        """Each rank as one object: 100,000 ranks are members of a million."""
+        """Interns ranks: the member lists of 100,000 ranks together hold many times that number."""
         self._signatures: dict[int, Signature] = {}
         self._stacks: dict[int, Stack] = {CPP_STACK: ()}
         self._shapes: dict[int, TrackShape] = {}
@@ -91,7 +91,7 @@ class SharedTables:
         return token
 
     def call(self, token: int, signatures: Sequence[Signature]) -> None:
-        """An example of what a token stands for."""
+        """Stores an example call for a token."""
         self.add(TableKind.CALL, token, pack_keys([self.signature_key(s) for s in signatures]))
 
     def signature_key(self, signature: Signature) -> int:
@@ -133,7 +133,7 @@ class SharedTables:
             self._fresh.append((kind, key))
 
     def add_stream(self, data: bytes) -> None:
-        """Entries as `stream` writes them."""
+        """Adds entries in the format that `stream` writes."""
         at = 0
         while at < len(data):
             kind, key, size = _ENTRY.unpack_from(data, at)
@@ -147,7 +147,7 @@ class SharedTables:
             self.add(kind, key, packed)
 
     def beyond(self, known: "SharedTables") -> Iterator[tuple[TableKind, int, bytes]]:
-        """Entries that `known` lacks or has with other bytes."""
+        """Entries that `known` lacks, or holds with different bytes."""
         for kind in TableKind:
             theirs = known.entries(kind)
             for key, packed in self._entries[kind].items():
@@ -162,15 +162,15 @@ class SharedTables:
         return key
 
     def take_fresh(self) -> bytes:
-        """Entries since the last time, as `stream` writes them."""
+        """Entries added since the last call, in the format that `stream` writes."""
         fresh, self._fresh = dict.fromkeys(self._fresh), []
-        told = ((kind, key, self._entries[kind][key]) for kind, key in fresh)
-        return b"".join(_ENTRY.pack(kind, key, len(packed)) + packed for kind, key, packed in told)
+        entries = ((kind, key, self._entries[kind][key]) for kind, key in fresh)
+        return b"".join(_ENTRY.pack(kind, key, len(packed)) + packed for kind, key, packed in entries)
 
     # ---------------------------------------------------------------------------------------------- reading
 
     def stream(self) -> Iterator[bytes]:
-        """Every entry, in an order that does not depend on who came first."""
+        """Every entry, in an order that does not depend on the order of reading."""
         for kind, known in self._entries.items():
             for key, packed in sorted(known.items()):
                 yield _ENTRY.pack(kind, key, len(packed)) + packed
@@ -192,7 +192,7 @@ class SharedTables:
         return members
 
     def belonging(self, key: int) -> range | frozenset[int]:
-        """The members, for membership tests. For the world and most groups that is a range."""
+        """The members, for membership tests: a range for the world and most groups."""
         return as_range(self._entries[TableKind.MEMBERS][key]) or frozenset(self.members(key))
 
     def signature(self, key: int) -> Signature:

@@ -1,4 +1,4 @@
-"""Every group's and channel's order, aligned over ranks."""
+"""The order of ops in every group and channel, aligned over ranks."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ class Gap(StrEnum):
     """Why a rank has no op in a slot."""
 
     NOT_REACHED = "not-reached"
-    """It is alive in the evidence, and has not issued this op."""
+    """Its dump covers this point, and it has not issued this op."""
     EVICTED = "evicted"
-    """Issued or not, its dump does not hold it any more: older than its ring buffer, or left out because it was done."""
+    """Its dump no longer shows whether it was issued: older than its ring buffer, or omitted because it was done."""
     NO_DUMP = "no-dump"
-    """There is no dump, or the dump ends (cut, taken earlier) before it could show this."""
+    """There is no dump, or the dump was cut or taken too early to show this."""
 
 
 class GroupTimeline(Struct, frozen=True):
@@ -36,40 +36,40 @@ class GroupTimeline(Struct, frozen=True):
 
     group: ProcessGroup
     traces: GroupTraces
-    """Members without a dump are absent."""
+    """Without members that have no dump."""
     blind_after: Mapping[int, int]
-    """Ranks whose dump ends early -> the last seq it can speak of."""
+    """Ranks whose dump ends early -> the last seq that it covers."""
     cut: frozenset[int]
     """Ranks of the whole job whose dump was cut off."""
     kinds: tuple[tuple[int, int], ...]
-    """Each kind of track that members have, with one of them. Tracks of one kind, in any group, differ in times alone."""
+    """(kind of track, a member with it). Tracks of one kind, in any group, differ only in times."""
     is_uneven: bool
-    """Every member tells what it sent and received in all_to_all, and it was not the same on each."""
+    """Every member's dump says what it sent and received in all_to_all, and some did not send as much as they received."""
     has_messages: bool = False
-    """Ranks also send and receive in it: then its counters count both, and number no collective."""
+    """Ranks also send and receive in this group: its counters then count both, so they do not number collectives."""
     maybe: tuple[int, ...] = ()
-    """Ranks that may be members too: nobody declared who is one, and no dump of theirs keeps them out."""
+    """Ranks that may be members, too: no dump declares the members, and these ranks' dumps do not exclude it."""
 
     def track(self, rank: int) -> Track | None:
         trace = self.traces.get(rank)
         return trace.collectives if trace else None
 
     def is_evicted(self, rank: int) -> bool:
-        """It holds no op of this group any more although it may have issued some."""
+        """Its dump holds no op of this group, although it may have issued some."""
         return rank in self.traces and self.track(rank) is None and not self.traces.is_from_start(rank)
 
     def counter(self, rank: int) -> int | None:
-        """The last collective that the rank enqueued, as its `pg_status` counts; None where that does not tell."""
+        """The last collective that the rank enqueued, according to `pg_status`; None if that does not say."""
         trace = None if self.has_messages else self.traces.get(rank)
         return trace.last_enqueued if trace else None
 
     def gap(self, rank: int, seq: int) -> Gap | None:
-        """None: the rank issued (or may hold) the op `seq`."""
+        """Why the rank has no op `seq`; None: it has issued it."""
         if rank not in self.traces:
             return Gap.NO_DUMP
         if seq > self.blind_after.get(rank, seq):
-            # The counters stand before the entries: a dump that was cut still says how far its rank came. Not in a group that
-            # it had not used before: while its communicator is made, the first call is not counted.
+            # The counters come before the entries in the file, so a cut dump still says how far its rank got. Not in a
+            # group's first call: while the communicator is being created, that call is not counted.
             counted = self.counter(rank) if rank in self.cut else None
             return Gap.NOT_REACHED if counted is not None and 0 < counted < seq else Gap.NO_DUMP
         track = self.track(rank)
@@ -91,10 +91,10 @@ class Channel(Struct, frozen=True):
     destination: int
     sent: Track | None
     received: Track | None
-    """None: that end has no dump, or recorded none."""
+    """None: that rank has no dump, or its dump has no messages of this channel."""
 
     def end(self, rank: int) -> Track | None:
-        """What this rank, if it is an end, recorded."""
+        """What this rank recorded; None if it is neither source nor destination."""
         return {self.source: self.sent, self.destination: self.received}.get(rank)
 
     @property
@@ -104,13 +104,13 @@ class Channel(Struct, frozen=True):
 
 
 class Channels(Sequence[Channel]):
-    """The channels of a job, by group and ends, kept as the rows of their two ends. Each is made on demand: there may be
-    hundreds of thousands.
+    """The channels of a job, sorted by group and ends. Only the rows of the two ends are stored; `Channel` objects are
+    created on demand, since there may be hundreds of thousands.
     """
 
     def __init__(self, rows: Rows, traces: Traces, groups: dict[int, ProcessGroup]) -> None:
         self.groups = groups
-        """By the number that rows give them."""
+        """By index into `Rows.names`."""
         self._rows = rows
         self._traces = traces
         table, ranks = rows.channels, traces.ranks[rows.channels.trace]
@@ -122,7 +122,7 @@ class Channels(Sequence[Channel]):
         new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
         first = order[new]
         self.of_row = np.empty(len(order), np.int64)
-        """Of each row of `Rows.channels`: the index of its channel."""
+        """For each row of `Rows.channels`, the index of its channel."""
         self.of_row[order] = np.cumsum(new) - 1
         self._group = table.group[first]
         self._source, self._destination = table.source[first], table.destination[first]
@@ -140,8 +140,8 @@ class Channels(Sequence[Channel]):
         return next(self[index] for index in found.tolist() if self.groups[int(self._group[index])] == group)
 
     def by_kind(self) -> Iterator[tuple[Channel, Sequence[int]]]:
-        """Channels whose tracks are of the same kinds at both ends: the first of them, and the indexes of all."""
-        kinds = np.append(self._rows.channels.kind, np.int32(_NO_ROW))  # what _NO_ROW takes is the last
+        """Channels grouped by the kinds of their two tracks: the first channel of each, and the indexes of all."""
+        kinds = np.append(self._rows.channels.kind, np.int32(_NO_ROW))  # _NO_ROW = -1 picks this last item
         pairs = np.stack([kinds[self._sent], kinds[self._received]], axis=1)
         _, which = np.unique(pairs, axis=0, return_inverse=True)
         order = np.argsort(which.ravel(), kind="stable")
@@ -175,7 +175,7 @@ class Channels(Sequence[Channel]):
 
 
 class Position(Struct, frozen=True):
-    """The earliest op of a rank that is not done: where it stands."""
+    """A pending op of a rank: where the rank is."""
 
     op: Op
     group: ProcessGroup
@@ -183,7 +183,7 @@ class Position(Struct, frozen=True):
 
 
 class Stand(Struct, frozen=True):
-    """What must be known of a `Position` to see who waits for whom."""
+    """The part of a `Position` that is needed to find who waits for whom."""
 
     group: ProcessGroup
     channel: tuple[int, int] | None
@@ -196,9 +196,9 @@ class Stand(Struct, frozen=True):
 
 
 class Stands(Mapping[int, tuple[Stand, ...]]):
-    """Per rank with a whole dump and something pending: the op in which it stands, or all messages of its batch.
+    """Per rank with a complete dump and a pending op: its earliest pending op, or all messages of that op's batch.
 
-    Kept as one row per rank: that of its group or channel whose pending op was issued first.
+    Stored as one row index per rank: the row of the group or channel with the earliest pending op.
     """
 
     def __init__(
@@ -226,14 +226,14 @@ class Stands(Mapping[int, tuple[Stand, ...]]):
         order = held[np.lexsort((active[held], trace[held]))]
         standing, first = np.unique(trace[order], return_index=True)
         self._first = order[first]
-        """Rows of groups, then those of channels behind them; one per rank that stands somewhere."""
+        """One row index per rank with a pending op: into `Rows.groups`, or beyond its end into `Rows.channels`."""
         self._ranks = array("q", traces.ranks[standing].tobytes())
         self._traces = standing
         self._elsewhere = counts[: len(rows.groups)]
         self._elsewhere[self._first[self._first < len(rows.groups)]] = False
 
     def held_elsewhere(self, group: GroupTimeline) -> frozenset[int]:
-        """Members that have an op of the group pending, but stand in an earlier one of another group or channel."""
+        """Members with a pending op in the group that have an earlier pending op in another group or channel."""
         return frozenset(
             rank
             for rank, row in zip(group.traces, group.traces.rows, strict=True)
@@ -256,7 +256,7 @@ class Stands(Mapping[int, tuple[Stand, ...]]):
         return Stand(group, None, None, self._seqs[kind], self._batches[kind], *own)
 
     def _batch(self, first: int, trace: int) -> tuple[Stand, ...]:
-        """All messages that the rank issued together with the first."""
+        """All messages that the rank issued in the same batch as the first."""
         table = self._rows.channels
         mine = range(int(self._begins[trace]), int(self._begins[trace + 1]))
         batch = self._batches[int(table.kind[first])]
@@ -287,7 +287,7 @@ class Stands(Mapping[int, tuple[Stand, ...]]):
 
 
 def _of_members(rows: Rows, groups: tuple[GroupTimeline, ...]) -> NDArray[np.bool_]:
-    """Rows of ranks that their group knows."""
+    """Which rows of `Rows.groups` belong to a rank in its group's timeline."""
     known = np.zeros(len(rows.groups), np.bool_)
     for group in groups:
         held: Ints = np.asarray(group.traces.rows)
@@ -296,7 +296,7 @@ def _of_members(rows: Rows, groups: tuple[GroupTimeline, ...]) -> NDArray[np.boo
 
 
 class Positions(Mapping[int, tuple[Position, ...]]):
-    """Per rank with a whole dump: its first active op in each group and channel, in the order of issue. Worked out on demand."""
+    """Per rank with a complete dump: its first active op in each group and channel, in order of issue. Lazy."""
 
     def __init__(
         self,
@@ -343,22 +343,22 @@ UNBOUNDED = 1_000_000_000
 class Timeline(Struct, frozen=True):
     world: tuple[int, ...]
     unseen: int
-    """How many more ranks there may be: 0 where a dump or log states the size; 1 where every rank up to the highest has a
-    dump, a log or a stack, since the last one may have left nothing; UNBOUNDED otherwise."""
+    """How many more ranks there may be: 0 if a dump or log states the world size; 1 if every rank up to the highest has a
+    dump, a log or a stack, since the last rank may have left nothing; UNBOUNDED otherwise."""
     traces: TracesByRank
     groups: tuple[GroupTimeline, ...]
     channels: Channels
     positions: Positions
     stands: Stands
     blind: frozenset[int]
-    """Ranks whose dump ends early: their history counts, where they stand does not."""
+    """Ranks whose dump ends early: what they did is known, where they are now is not."""
     idle: frozenset[int]
-    """Those of them whose counters say that all they enqueued is done."""
+    """Ranks in `blind` whose counters say that everything they enqueued is done."""
     entering: frozenset[int]
-    """Ranks that stand in an op of which only we infer that it is not done (OpState.ENTERING, ABORTED)."""
+    """Ranks whose pending op reads `completed` in the dump; we infer that it is not (OpState.ENTERING, ABORTED)."""
     tables: Tables
     facts: dict[str, object] = field(default_factory=dict[str, object])
-    """Answers of functions marked with `fact`, by the function's name."""
+    """Cached results of functions decorated with `fact`, by the function's name."""
 
     def of_group(self, group: ProcessGroup) -> GroupTimeline:
         return next(g for g in self.groups if g.group == group)

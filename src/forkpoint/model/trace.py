@@ -1,4 +1,4 @@
-"""What one rank's dump holds: views of its record and of the shared tables. Nothing is unpacked before it is asked for."""
+"""What one rank's dump holds: views of its record and of the shared tables. Values are unpacked on demand."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,8 +20,8 @@ from forkpoint.model.records import (
     TIMED,
     GroupHead,
     Head,
-    Record,
     RecordParts,
+    TraceRecord,
     parts_of,
 )
 from forkpoint.model.tables import SharedTables
@@ -43,20 +43,20 @@ __all__ = [
 ]
 
 RECENT = 32
-"""Ops per group whose creation times are kept: enough to see the pace before a hang, whatever the buffer size."""
+"""Ops per group whose creation times are kept: enough to see the pace before a hang."""
 RECENT_MESSAGES = 8
-"""The same per channel, of which a rank may have many."""
+"""The same per channel; fewer, since a rank may have many channels."""
 RECENT_CALLS = 256
-"""Calls per rank, over all its groups, whose order is kept: several iterations of what it usually does."""
+"""Calls per rank, over all its groups, whose order is kept: several training iterations."""
 
 
 class Track:
-    """The ops one rank issued in one order: a group's collectives, or one direction of a channel."""
+    """An ordered sequence of ops of one rank: its collectives in a group, or its messages on a channel."""
 
     __slots__ = ("_at", "_trace", "shape")
 
     def __init__(self, trace: "RankTrace", shape: TrackShape, at: int) -> None:
-        """`at`: where its own part begins in the record."""
+        """`at`: offset of its own part in the record."""
         self._trace = trace
         self._at = at
         self.shape = shape
@@ -89,12 +89,12 @@ class Track:
 
     @property
     def first_active(self) -> Op | None:
-        """The earliest op that is not done and after which none is done."""
+        """The earliest op after the last one that is done."""
         return None if self.shape.first_active is None else self._op(self.shape.first_active)
 
     @property
     def active_seq(self) -> int | None:
-        """Of `first_active`, without the rest of it."""
+        """The seq of `first_active`, without building the op."""
         return op.seq if (op := self.shape.active_op) else None
 
     @property
@@ -110,7 +110,7 @@ class Track:
         return Reader(self._trace.data, self._after_ops + PAUSE.size).ints()
 
     def created(self, seq: int) -> int | None:
-        """When an op was created, if it is recent or kept whole."""
+        """When an op was created, if that was kept."""
         for index, op in enumerate(self.shape.ops):
             if op.seq == seq:
                 return OP.read(self._trace.data, self._at + OP.size * index).created_ns
@@ -120,7 +120,7 @@ class Track:
 
     @property
     def longest_pause_seq(self) -> int:
-        """The op before which this rank paused longest, however long ago."""
+        """The op before which this rank paused longest, over the whole dump."""
         return PAUSE.read(self._trace.data, self._after_ops).seq
 
     @property
@@ -164,14 +164,14 @@ class GroupTrace:
     __slots__ = ("_at", "_head", "_trace")
 
     def __init__(self, trace: "RankTrace", head: GroupHead, at: int) -> None:
-        """`at`: where its own part begins in the record."""
+        """`at`: offset of its own part in the record."""
         self._trace = trace
         self._head = head
         self._at = at
 
     @property
     def key(self) -> tuple[int, int]:
-        """Of its name and its members: equal for one group on all ranks, and cheap to compare."""
+        """Keys of its name and members: the same on all ranks, and cheap to compare."""
         return self._head.name, self._head.members
 
     @property
@@ -201,12 +201,12 @@ class GroupTrace:
 
     @property
     def last_enqueued(self) -> int | None:
-        """From pg_status. Collectives and P2P share this counter, so it tells something only where there is no P2P."""
+        """From pg_status; None if that does not say, or if the rank has P2P in the group: both share this counter."""
         return _if_any(self._head.last_enqueued)
 
     @property
     def last_completed(self) -> int | None:
-        """As `last_enqueued`."""
+        """Like `last_enqueued`."""
         return _if_any(self._head.last_completed)
 
 
@@ -225,17 +225,17 @@ class RankTrace:
 
     __slots__ = ("_parts", "_record", "_take", "head", "rank", "tables")
 
-    def __init__(self, rank: int, head: Head, take: Callable[[], Record], tables: SharedTables) -> None:
-        """`take`: gets the record, when more of it is needed than the head."""
+    def __init__(self, rank: int, head: Head, take: Callable[[], TraceRecord], tables: SharedTables) -> None:
+        """`take` loads the record, when more than the head is needed."""
         self.rank = rank
         self.head = head
         self.tables = tables
         self._take = take
-        self._record: Record | None = None
+        self._record: TraceRecord | None = None
         self._parts: RecordParts | None = None
 
     @property
-    def record(self) -> Record:
+    def record(self) -> TraceRecord:
         if self._record is None:
             self._record = self._take()
         return self._record
@@ -254,7 +254,7 @@ class RankTrace:
 
     @property
     def comm_lib(self) -> str:
-        """`nccl`, `gloo`, ... as the entries say; "" without entries."""
+        """`nccl`, `gloo`, ... according to the entries; "" without entries."""
         return self.tables.text(self.head.comm_lib)
 
     @property
@@ -263,7 +263,7 @@ class RankTrace:
 
     @property
     def script(self) -> str | None:
-        """The file at the outer end of the stacks: what was started. Same on all ranks of a job."""
+        """The file of the outermost frame: the script that was started. The same on all ranks of a job."""
         return self.tables.text(self.head.script) if self.head.script else None
 
     @property
@@ -278,12 +278,12 @@ class RankTrace:
 
     @property
     def world_is_guess(self) -> bool:
-        """It is the group made last, which may be another one (gloo)."""
+        """`world` is the group that was created last, which may be another one (gloo)."""
         return bool(self.head.flags & GUESSED_WORLD)
 
     @property
     def first_ns(self) -> int:
-        """The entries cover the time from here to `last_ns`."""
+        """The entries cover the time from `first_ns` to `last_ns`."""
         return self.head.first_ns
 
     @property
@@ -301,19 +301,19 @@ class RankTrace:
 
     @property
     def timed(self) -> bool:
-        """Start events were recorded, so `scheduled` really means "not started"."""
+        """Start events were recorded, so `scheduled` means "not started"."""
         return bool(self.head.flags & TIMED)
 
     @property
     def is_partial(self) -> bool:
-        """Ops that are done may be left out of it (TORCH_INCLUDE_ONLY_ACTIVE, the debug server), or all of them (the recorder
-        was off): what it does not hold may have been issued and done.
+        """Ops that are done may be missing (TORCH_INCLUDE_ONLY_ACTIVE, the debug server), or all ops (the recorder was off):
+        an op that the dump does not hold may have been issued and done.
         """
         return bool(self.head.flags & PARTIAL)
 
     @property
     def has_counters(self) -> bool:
-        """It has `pg_status`, which only a recorder that is on keeps."""
+        """It has `pg_status`, which is kept only while the recorder is on."""
         return bool(self.head.flags & COUNTED)
 
     @property
@@ -332,32 +332,32 @@ class RankTrace:
 
     @property
     def recent_records(self) -> Ints:
-        """record_id of the last calls over all groups and channels, oldest first: neighbours."""
+        """record_id of the last calls over all groups and channels, oldest first, without gaps."""
         return np.arange(self.head.first_recent, self.head.first_recent + self.head.recents, dtype=np.int64)
 
     @property
     def recent_groups(self) -> Ints:
-        """Index into `groups` of each of them."""
+        """For each recent call, its index into `groups`."""
         return self._recent.groups
 
     @property
     def recent_matches(self) -> Tokens:
-        """What each of them was, by itself: comparable between ranks."""
+        """What each recent call was, without its group: comparable between ranks."""
         return self._recent.matches
 
     @property
     def recent_ops(self) -> Tokens:
-        """What each of them was, in which group. Comparable within this rank only."""
+        """What each recent call was, and in which group. Comparable only within this rank."""
         return self._recent.ops
 
     @property
     def recent_stacks(self) -> Tokens:
-        """Where each was called from."""
+        """Where each recent call was made."""
         return self._recent.stacks
 
     @property
     def recent_calls(self) -> Tokens:
-        """What each was, in which group, and from where."""
+        """What each recent call was, in which group, and where it was made."""
         return self._recent.ops ^ self._recent.stacks
 
     @property

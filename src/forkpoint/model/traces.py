@@ -1,4 +1,4 @@
-"""The traces of a job, and what others declared about the groups in them."""
+"""The traces of a job, and group members that other evidence declares."""
 
 from array import array
 from bisect import bisect_left
@@ -13,27 +13,27 @@ from numpy.typing import NDArray
 
 from forkpoint.model.layout import NO_KEY
 from forkpoint.model.op import Ints
-from forkpoint.model.records import GROUP, HEAD, Head, Record, RecordStore, parts_of
+from forkpoint.model.records import GROUP, HEAD, Head, RecordStore, TraceRecord, parts_of
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.trace import RankTrace
 
 
 class Declared(Struct, frozen=True):
-    """Members of groups whose dumps do not state them, as keys into the tables."""
+    """Group members for dumps that do not state them, as keys into the tables."""
 
     world: int
     """NO_KEY: not declared."""
     groups: Mapping[int, tuple[tuple[frozenset[int], int], ...]]
-    """By the key of the group's name."""
+    """(ranks, key of the members), by the key of the group's name."""
 
     def members(self, name: int, rank: int) -> int:
-        """The same name may mean other ranks elsewhere; NO_KEY where it is ambiguous."""
+        """The members of the rank's group of this name; NO_KEY if that is ambiguous: groups may share a name."""
         found = {key for ranks, key in self.groups.get(name, ()) if rank in ranks}
         return found.pop() if len(found) == 1 else NO_KEY
 
 
 class Traces(Sequence[RankTrace]):
-    """Some of the records in a store, in an order of their own."""
+    """A selection of the records in a store, in any order."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Traces(Sequence[RankTrace]):
         self._declared = declared
 
     @classmethod
-    def of(cls, records: Iterable[Record], tables: SharedTables) -> "Traces":
+    def of(cls, records: Iterable[TraceRecord], tables: SharedTables) -> "Traces":
         store = RecordStore()
         for record in records:
             store.append(record)
@@ -71,7 +71,7 @@ class Traces(Sequence[RankTrace]):
         return Traces(self._store, self.tables, self._chosen[chosen], self._declared)
 
     def declare(self, world: tuple[int, ...] | None, groups: Iterable[tuple[str, tuple[int, ...]]]) -> "Traces":
-        """The same traces, with these members wherever a dump does not state them. `groups`: names and members."""
+        """The same traces, with these members where a dump states none. `groups`: names and members."""
         tables = self.tables
         by_name: dict[int, tuple[tuple[frozenset[int], int], ...]] = {}
         for name, ranks in groups:
@@ -104,11 +104,11 @@ class Traces(Sequence[RankTrace]):
             head = head if head.world else head._replace(world=declared.world)
         return head
 
-    def _record(self, at: int) -> Record:
+    def _record(self, at: int) -> TraceRecord:
         record = self._store[at]
         return replace(record, data=self._with_declared(record, self._head(at))) if self._declared else record
 
-    def _with_declared(self, record: Record, head: Head) -> bytes:
+    def _with_declared(self, record: TraceRecord, head: Head) -> bytes:
         data = bytearray(record.data)
         HEAD.pack_into(data, 0, head)
         for at, group in parts_of(record.data).groups:
@@ -120,7 +120,7 @@ class Traces(Sequence[RankTrace]):
 
 
 def rank_index(rank: object, ranks: Sequence[int], begin: int = 0, end: int | None = None) -> int | None:
-    """The index of a rank in sorted ranks, or in those from `begin` to `end`; None where it is not there."""
+    """The index of a rank in sorted `ranks` between `begin` and `end`; None if it is not there."""
     end = len(ranks) if end is None else end
     at = bisect_left(ranks, rank, begin, end) if isinstance(rank, int) else end
     return at if at < end and ranks[at] == rank else None

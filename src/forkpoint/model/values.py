@@ -1,4 +1,4 @@
-"""Values that training code recorded, and when one is out of line with those before it."""
+"""Losses, gradient norms and checksums that training code recorded, and the rule for outliers."""
 
 import math
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Values that training code recorded: what ranks had before reduction, and whether replicas were equal.
+# Values that training code recorded: per rank before reduction, and whether replicas were equal.
 #
 # Written by `forkpoint.replicas` inside training processes, read by `evidence/values.py`.
 
@@ -17,30 +17,30 @@ FORENSICS_SCHEMA: Final = "forkpoint.forensics/1"
 
 
 class StepValues(Struct, frozen=True):
-    """One step of one rank, before its gradients met those of other ranks."""
+    """One step of one rank, before its gradients were reduced."""
 
     line: int
     step: int
     loss: float | None
-    """None: not told, or broken."""
+    """None: not recorded, or not finite."""
     broken_loss: bool
-    """It is NaN or infinite."""
+    """The loss is NaN or infinite."""
     norms: tuple[float | None, ...]
-    """Of the gradients, by layer group. None: NaN or infinite."""
+    """Gradient norms by layer group. None: NaN or infinite."""
     largest: tuple[float | None, ...]
-    """The largest absolute element, by layer group. None: as above."""
+    """The largest absolute element, by layer group. None: NaN or infinite."""
     nonfinite: tuple[int, ...]
-    """Elements that are NaN or infinite, by layer group."""
+    """How many elements are NaN or infinite, by layer group."""
     first_nonfinite: str | None
-    """The tensor in which backward met one first: nearest to the loss."""
+    """The tensor in which backward produced the first one: the nearest to the loss."""
     data: tuple[int, ...]
-    """Indices of the batch, as far as kept."""
+    """Sample indices of the batch, as far as they were kept."""
     data_is_whole: bool
-    """None of its indices was left out."""
+    """All of its indices were kept."""
 
 
 class Trigger(Struct, frozen=True):
-    """Why a rank wrote its records down."""
+    """Why a rank wrote its records to disk."""
 
     line: int
     step: int
@@ -60,11 +60,11 @@ class ForensicsLog(Struct, frozen=True):
     """In order, each step once."""
     triggers: tuple[Trigger, ...]
     cut: bool
-    """Some of its lines could not be read: more may have been lost."""
+    """Some lines could not be read; more may be missing."""
 
 
 class DesyncKind(StrEnum):
-    """What a check of replicas takes the difference for."""
+    """How a check of replicas classifies a difference."""
 
     SOFTWARE = "software"
     HARDWARE = "suspected-hardware"
@@ -72,17 +72,17 @@ class DesyncKind(StrEnum):
 
 
 class ReportedMismatch(Struct, frozen=True):
-    """Replicas of one tensor that were not equal, as one rank wrote it down."""
+    """Replicas of one tensor that differed, as one rank recorded it."""
 
     file: str
     line: int
     rank: int
-    """Who wrote it."""
+    """The rank that recorded it."""
     step: int
     what: str
     """`parameter body.0.weight`, `update`."""
     ranks: tuple[int, ...]
-    """The replicas: global ranks."""
+    """The ranks that hold a replica."""
     checksums: tuple[str, ...]
     """In the order of `ranks`."""
     kind: DesyncKind
@@ -90,36 +90,36 @@ class ReportedMismatch(Struct, frozen=True):
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What every rank that took part writes alike."""
+        """The part that is the same in the reports of all participating ranks."""
         return self.step, self.what, self.ranks, self.checksums
 
 
 class ReportedRecheck(Struct, frozen=True):
-    """Work that was done again on a suspect and on a peer, as one of them wrote it down."""
+    """A computation that a suspect and a peer repeated, as one of them recorded it."""
 
     file: str
     line: int
     rank: int
-    """Who wrote it."""
+    """The rank that recorded it."""
     result: str
-    """`persistent`: a device repeats a result that the other does not have."""
+    """`persistent`: one device gets a result again and again that the other does not get."""
     deviates: int | None
-    """Whose device that is, where one of the two can be told from the other."""
+    """The rank with that device, if the recheck shows which of the two it is."""
     why: str
 
 
 class ReplicaLog(Struct, frozen=True):
-    """What one rank wrote of its checks."""
+    """What one rank recorded about its replica checks."""
 
     file: str
     rank: int
     world: int | None
     equal: tuple[tuple[int, int], ...]
-    """(step, line) of checks in which all was equal, in order of steps."""
+    """(step, line) of the checks in which everything was equal, sorted by step."""
     mismatches: tuple[ReportedMismatch, ...]
     rechecks: tuple[ReportedRecheck, ...]
     cut: bool
-    """As above."""
+    """Some lines could not be read; more may be missing."""
 
 
 class Values(Struct, frozen=True):
@@ -131,7 +131,7 @@ class Values(Struct, frozen=True):
 
     @property
     def ranks(self) -> frozenset[int]:
-        """Those that wrote."""
+        """Ranks that recorded something."""
         return frozenset(log.rank for log in (*self.forensics, *self.replicas))
 
     @property
@@ -145,35 +145,35 @@ NO_VALUES: Final = Values()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# When a value is out of line with those before it. Used where values are recorded and where records are read.
+# When a value is an outlier compared with those before it. Used both where values are recorded and where they are read.
 #
-# The rule: more than `K` scaled median deviations above the median, by logarithms, since norms and losses vary by
-# factors; a loss that is not always positive is taken as it is. Median and median deviation do not move for a few wild
-# values; a mean and a variance do, and one spike then hides the next. A deviation counts as at least a quarter of a
-# norm and a tenth of a loss, so that nothing below 7.4 times the median norm or 2.2 times the median loss is out of
-# line.
+# The rule: more than `K` scaled median absolute deviations above the median. It is applied to logarithms, since norms and
+# losses vary by factors; only losses that are not all positive are taken as they are. A few wild values do not move the
+# median and the median deviation; they do move a mean and a variance, so that one spike hides the next. The deviation (of
+# logarithms) is taken to be at least 0.25 for norms and 0.1 for losses, so that nothing below 7.4 times the median norm
+# or 2.2 times the median loss is an outlier.
 #
-# `K` is 8 because many values are looked at: 100 ranks with 50 layers for 200 steps are a million. Of 720,000
-# log-normal norms none was out of line for sigma 0.2 to 0.5, and two for 0.7; with tails as long as those of Student's
-# t with 5 degrees of freedom 1 in 4,000 was (at `K` = 6: 1 in 1,000). So a spike is a reason to look, never a proof.
+# `K` is 8 because many values are examined: 100 ranks with 50 layers for 200 steps are a million. Of 720,000 log-normal
+# norms none was an outlier for sigma 0.2 to 0.5, and two were for 0.7; with tails as heavy as those of Student's t with 5
+# degrees of freedom it was 1 in 4,000 (with `K` = 6: 1 in 1,000). So a spike is a reason to look, never a proof.
 
 K: Final = 8.0
 FEWEST: Final = 20
-"""Fewer values say nothing of what is usual."""
+"""With fewer values there is no telling what is usual."""
 NORM_FLOOR: Final = 0.25
 LOSS_FLOOR: Final = 0.1
 TO_SIGMA: Final = 1.4826
-"""A median deviation times this is the standard deviation of a normal spread."""
+"""Median absolute deviation times this = standard deviation of a normal distribution."""
 
 
 class Spread(Struct, frozen=True):
     middle: float
     limit: float
-    """Above it a value is out of line."""
+    """Values above it are outliers."""
 
 
 def spread_of_norms(norms: Iterable[float]) -> Spread | None:
-    """None: too few. Zeros are gradients that were not there, and do not count."""
+    """None: too few values. Zeros mean that there was no gradient, and do not count."""
     known = [norm for norm in norms if 0 < norm < math.inf]
     return _by_logarithms(known, NORM_FLOOR) if len(known) >= FEWEST else None
 
@@ -193,10 +193,10 @@ def _by_logarithms(values: Iterable[float], floor: float) -> Spread:
     logs = [math.log(value) for value in values]
     middle = float(np.median(logs))
     above = K * max(TO_SIGMA * float(np.median([abs(log - middle) for log in logs])), floor)
-    return Spread(math.exp(middle), _grown(middle + above))
+    return Spread(math.exp(middle), _exp(middle + above))
 
 
-def _grown(log: float) -> float:
+def _exp(log: float) -> float:
     try:
         return math.exp(log)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What forkpoint says at the end: a value from which every report is rendered."""
+"""The result of a diagnosis: the value from which every report is rendered."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,7 +57,7 @@ class Evidence:
 
 
 class Source(StrEnum):
-    """Who tells of a moment."""
+    """Which kind of evidence a moment comes from."""
 
     RECORDER = "recorder"
     LOG = "log"
@@ -68,22 +68,22 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that happened, and when. Ranks that tell the same on the same clock are one moment."""
+    """Something that happened, and when. Ranks that report the same thing on the same clock share a moment."""
 
     when: str | None
-    """As the source has it, of the first rank. None: the source does not date it."""
+    """As the source prints it, for the first rank. None: the source gives no time."""
     until: str | None
-    """Of the last rank, where that is another second."""
+    """For the last rank, if that is in another second."""
     bound: bool
-    """It came no later than `when`: its own line is not dated, a later one of the same file is."""
+    """It happened no later than `when`: its own line has no time, a later line of the file does."""
     utc: str | None
-    """`2026-11-15T01:18:27Z`, where the clock is known to be joined with those of the dumps."""
+    """`2026-11-15T01:18:27Z`, if it is known how this clock relates to the clock of the dumps."""
     clock: str
-    """Moments of one clock are in order, between hosts as far as it says that their clocks agree. Those of different
-    clocks cannot be compared."""
+    """Moments of one clock are in order; between hosts only as far as their clocks agree. Moments of different clocks cannot
+    be compared."""
     source: Source
     kind: str
-    """`completed`, `issued`, ... of the recorder; otherwise what the line or message is called."""
+    """`completed`, `issued`, ... for the recorder; otherwise the kind of line or message."""
     ranks: tuple[int, ...]
     host: str | None
     says: str
@@ -91,12 +91,12 @@ class Moment:
 
 
 NOT_DATED = "not dated"
-"""The clock of moments without any time: these are in no order."""
+"""The clock of moments without a time: they have no order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The place in the user's source that let ranks part."""
+    """The place in the user's source where ranks took different paths."""
 
     file: str
     line: int
@@ -108,7 +108,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The smallest experiment that would decide."""
+    """The smallest experiment that would decide the question."""
 
     title: str
     where: str | None = None
@@ -123,7 +123,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one detector claims, on which evidence."""
+    """What one detector claims, and its evidence."""
 
     detector: str
     cause: Cause
@@ -139,7 +139,7 @@ class Finding:
     next: tuple[str, ...] = ()
     """The exact commands that would raise the confidence."""
     headlines: tuple[str, ...] = ()
-    """The claim in one plain sentence, the richest first: the first that fits becomes the verdict's headline."""
+    """Versions of the claim as one plain sentence, the most detailed first: the first that fits becomes the headline."""
 
 
 class Likelihood(StrEnum):
@@ -151,32 +151,32 @@ class Likelihood(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """One reading of the incident that nothing contradicts, with what would decide it."""
+    """One explanation of the incident that nothing contradicts, with what would decide it."""
 
     cause: Cause
     suspects: tuple[int, ...]
-    """Who would be at fault; empty: nobody in particular, or one of `sides`."""
+    """Who would be at fault. Empty: nobody in particular, or one of `sides`."""
     says: str
-    """The reading in one sentence."""
+    """The explanation in one sentence."""
     decides: str
     """The exact command, or the evidence, that would confirm or exclude it."""
     likelihood: Likelihood = Likelihood.POSSIBLE
     alternatives: tuple[Cause, ...] = ()
-    """Causes that the evidence does not tell apart from `cause` here."""
+    """Causes that this evidence cannot distinguish from `cause`."""
     sides: tuple[tuple[int, ...], ...] = ()
-    """Ranks of which one side is at fault, where nothing shows which."""
+    """Sets of ranks; one of them is at fault, and nothing shows which."""
     supports: tuple[Evidence, ...] = ()
     against: tuple[Evidence, ...] = ()
     lacks: tuple[str, ...] = ()
-    """Evidence that it would need and that was not given."""
+    """Evidence that would be needed and was not given."""
     divergence: Divergence | None = None
     repair: str | None = None
-    """The smallest change under which the recorded job would have gone on, as replay shows; None: no recorded call could be
-    replayed."""
+    """The smallest change with which the recorded job would have continued, according to the replay; None: no recorded call
+    could be replayed."""
     steps: tuple[str, ...] = ()
     """The replay, call by call."""
     plain: str = ""
-    """`says` in a few words, without slots; empty where cause and ranks say it."""
+    """`says` in a few words, without sequence numbers; empty if cause and ranks are enough."""
     asks: str = ""
     """`decides` in a few words: `a stack of rank 6`."""
 
@@ -186,14 +186,14 @@ class Coverage:
     """How much of the job the evidence shows."""
 
     ranks: int
-    """Size of the job as far as it is known."""
+    """Size of the job, as far as it is known."""
     dumps: int
     logs: int
     stacks: int
     notes: tuple[str, ...] = ()
     """What is missing, cut or unusable."""
     set_aside: tuple[SetAside, ...] = ()
-    """Files that were read and do not belong to what is judged."""
+    """Files that were read but do not belong to the judged run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,29 +205,29 @@ class Verdict:
     suspects: tuple[int, ...]
     """Global ranks, sorted. Empty when no rank can honestly be singled out."""
     summary: str
-    """What happened with operations, sequence numbers and sizes."""
+    """What happened, with operations, sequence numbers and sizes."""
     divergence: Divergence | None
     coverage: Coverage
     findings: tuple[Finding, ...] = ()
-    """Strongest first; the first is the one the verdict stands on."""
+    """Strongest first; the verdict is based on the first."""
     sites: tuple[Site, ...] = ()
     next: tuple[str, ...] = ()
     hypotheses: tuple[Hypothesis, ...] = ()
-    """All readings that survive, the best first. Of a decided verdict the first is what it says."""
+    """All explanations that survive, the best first. If the verdict is decided, the first is the verdict's own."""
     moments: tuple[Moment, ...] = ()
-    """One timeline over all evidence, clock by clock, that which most dumps share first."""
+    """A timeline over all evidence, grouped by clock; the clock of most dumps first."""
     headline: str = ""
     """Who did what where, and why, in one plain sentence of at most 160 characters. Every report begins with it."""
     internal: tuple[InternalProblem, ...] = ()
-    """Parts that broke; the rest stands without them."""
+    """Parts that failed; the rest was done without them."""
     quotes: "tuple[Quote, ...]" = field(default=(), compare=False, repr=False)
-    """Lines of the source around sites and stacks, where source was read. A report may leave them out."""
+    """Lines of the source around sites and stacks, if the source was given. A report may leave them out."""
     picture: "Picture | None" = field(default=None, compare=False, repr=False)
-    """What a page draws; only where one was asked for. It adds nothing that was judged."""
+    """What a page draws; only if a page was requested. It contains no further judgements."""
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """All evidence of all findings and hypotheses, each once, in the order of first use."""
+        """All evidence of all findings and hypotheses, without repeats, in the order of first use."""
         found = [e for f in self.findings for e in f.evidence]
         weighed = [e for h in self.hypotheses for e in (*h.supports, *h.against)]
         return tuple(dict.fromkeys((*found, *weighed)))

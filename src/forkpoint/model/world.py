@@ -1,4 +1,4 @@
-"""The ranks of a job, the groups in which they communicate, and how ranks are written."""
+"""The ranks of a job, the groups in which they communicate, and how lists of ranks are printed."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -11,43 +11,43 @@ from msgspec import Struct
 
 
 class ProcessGroup(Struct, frozen=True, order=True):
-    """Ranks that communicate together. Two groups may share a name: the members tell them apart."""
+    """Ranks that communicate with each other. Two groups may share a name; their members distinguish them."""
 
     name: str
     desc: str
     ranks: tuple[int, ...]
     """Global ranks in group-rank order."""
     declared: bool = True
-    """False: no dump states the members; these are the ranks seen using the group."""
+    """False: no dump states the members; `ranks` are those seen using the group."""
 
     def __hash__(self) -> int:
-        """Groups have up to 100,000 members: a few of them tell as much."""
+        """Uses only a few members: groups have up to 100,000."""
         return hash((self.name, self.desc, len(self.ranks), self.ranks[:2]))
 
     def __str__(self) -> str:
         return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
 
 
-class Place(Struct, frozen=True):
+class RankPlace(Struct, frozen=True):
     """Where a rank ran."""
 
     rank: int
     host: str
     gpu: int | None
-    """The number NVML gives it, in the container where the rank runs; None where NCCL is too old to say."""
+    """NVML's number of the GPU, in the container where the rank runs; None if NCCL is too old to print it."""
     bus_id: str
     file: str
     line: int
     pid: int | None = None
-    """Of its process, as it is numbered where the rank runs; None where files disagree."""
+    """The process id where the rank runs (in its container); None if files disagree."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Rank lists short enough to read.
+# Short forms of rank lists.
 
 
 def format_ranks(ranks: Iterable[int], max_ranges: int | None = None) -> str:
-    """`0-6,8,10-1023`; past `max_ranges` ranges the rest is only counted: `0,2,4,... (512 ranks)`."""
+    """`0-6,8,10-1023`; after `max_ranges` ranges only the total follows: `0,2,4,... (512 ranks)`."""
     ordered = sorted(set(ranks))
     ranges = [str(first) if first == last else f"{first}-{last}" for first, last in _ranges(ordered)]
     if max_ranges is None or len(ranges) <= max_ranges:
@@ -85,7 +85,7 @@ class KnownRank(Struct, frozen=True):
     state: str
     """`running`, `finished`, `raised`, `gone`, `stopped` or `silent`."""
     says: str = ""
-    """The traceback it ended with, or who saw it."""
+    """The traceback it ended with, or who observed the state."""
 
 
 def render_ranks(  # noqa: PLR0913 - a field of the file each
@@ -98,10 +98,10 @@ def render_ranks(  # noqa: PLR0913 - a field of the file each
     steps: Iterable[tuple[str, int, int, int]] = (),
     exit_code: int | None = None,
 ) -> str:
-    """`still_s`: for how long nothing has moved; `stalled`: long enough to call it a hang. `steps`: group, step, rank and
-    calls so far. `exit_code`: of the command that ran the job on a node, once it has ended.
+    """`still_s`: for how long nothing has progressed; `stalled`: long enough to call it a hang. `steps`: group, step, rank
+    and calls so far. `exit_code`: of the command that ran the job on a node, once it has ended.
     """
-    told = {
+    document = {
         "schema": RANKS_SCHEMA,
         "world_size": world_size,
         "still_s": still_s,
@@ -111,4 +111,4 @@ def render_ranks(  # noqa: PLR0913 - a field of the file each
         "groups": [{"name": g.name, "desc": g.desc, "ranks": g.ranks} for g in groups],
         "steps": [{"group": group, "step": step, "rank": rank, "calls": calls} for group, step, rank, calls in steps],
     }
-    return json.dumps(told, indent=1)
+    return json.dumps(document, indent=1)

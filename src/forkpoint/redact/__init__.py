@@ -1,7 +1,7 @@
-"""Removes from text what must not leave the machine, so that what is left still tells the story.
+"""Removes from text what must not leave the machine, and keeps it understandable.
 
-Secrets are masked. Hosts, addresses and users become pseudonyms, the same one each time. One redactor per capture knows the
-capture's hosts and users. `mask_secrets` leaves names as they are, for what stays with those who may know them.
+Secrets are masked. Hosts, addresses and users get pseudonyms, always the same for the same name. Use one redactor per
+capture: it knows the capture's hosts and users. `mask_secrets` keeps names, for readers who may know them.
 """
 
 import re
@@ -27,17 +27,17 @@ __all__ = ["Redactor", "mask_secrets"]
 
 _SECRETS = (redact_secrets, redact_keyed, redact_ruled)
 _PIECE = 1 << 15
-"""Characters looked at in one go: what is found in one place does not slow down the rest of a long text."""
+"""Characters per step, so that a find in one place does not slow down the rest of a long text."""
 
 
 class Redactor:
-    """Gives pseudonyms in the order of their originals for what the capture names, then in the order of meeting them."""
+    """Numbers pseudonyms in the order of their originals for names in the capture, then in the order of appearance."""
 
     def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = (), never_hosts: Iterable[str] = ()) -> None:
-        """`never_hosts`: words that are not hosts even where a log uses them like one."""
+        """`never_hosts`: words that are not hosts, even if a log uses them like one."""
         self.names = Names()
-        """What was given to whom: shared by those who redact parts of one whole."""
-        # In order: a secret may hold what looks like an address, and an address what looks like a host.
+        """The pseudonyms: shared by redactors that work on parts of one text."""
+        # The order matters: a secret may contain what looks like an address, and an address what looks like a host.
         self._families: tuple[Callable[[str, Names], str], ...] = (
             *_SECRETS,
             redact_addresses,
@@ -47,7 +47,7 @@ class Redactor:
 
     @classmethod
     def of(cls, capture: Capture) -> Self:
-        """The same for the same capture, in whatever order its files were read."""
+        """The result does not depend on the order in which the capture's files were read."""
         hosts, other = _hosts(capture), _groups(capture) | _operations(capture)
         scout = cls(hosts, (), other)
         scout.redact("\n".join(sorted(set(_texts(capture)) | hosts)))
@@ -59,13 +59,13 @@ class Redactor:
         return redactor
 
     def redact(self, text: str) -> str:
-        """Text of any length. Done twice, it is as done once."""
+        """Redacts text of any length. Idempotent."""
         if "PRIVATE KEY" in text and "\x1b" in text:
             text = without_colours(text)
         return self.redact_lines(redact_across_lines(text, self.names))
 
     def redact_lines(self, text: str) -> str:
-        """Each line for itself: for lines that did not stand together."""
+        """Redacts each line separately: for lines that are not consecutive."""
         text = redact_key_lines(text, self.names)
         if len(text) <= _PIECE:
             return self._redact_piece(text)
@@ -83,11 +83,11 @@ class Redactor:
         return text
 
     def _redact_word(self, word: str) -> str:
-        """Names are given only where there is something to replace."""
+        """Assigns pseudonyms only if there is something to replace."""
         return self._in_families(word, self.names) if self._in_families(word, Names()) != word else word
 
     def _shown(self, line: str) -> str:
-        """The line as a reader sees it, if that shows something to replace which the line itself hides."""
+        """The line as a reader sees it, if that reveals something to replace that the raw line hides."""
         plain = without_colours(line)
         if plain != line and self._in_families(decode_percent(plain, self._redact_word), Names()) == plain:
             plain = line
@@ -96,7 +96,7 @@ class Redactor:
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:
-        """What was replaced and how often, over all calls."""
+        """What was replaced, and how often, over all calls."""
         return tuple(sorted(self.names.counts.items()))
 
     @property
@@ -106,19 +106,19 @@ class Redactor:
 
 
 def mask_secrets(text: str) -> str:
-    """Secrets alone: hosts, addresses and users stay."""
+    """Masks secrets only: hosts, addresses and users stay."""
     redactor = Redactor()
-    redactor._families = _SECRETS  # noqa: SLF001 - of its own module
+    redactor._families = _SECRETS  # noqa: SLF001 - in its own module
     return redactor.redact(text)
 
 
 def _secret(text: str) -> int:
-    """How much of a text is secret."""
+    """How many characters of a text are secret."""
     return len(text) - len(without_secrets(text))
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut after a line's end: nothing that is looked for later goes over one."""
+    """Pieces that end at line ends: nothing that is searched for after this spans lines."""
     start = 0
     while start < len(text):
         end = text.find("\n", start + _PIECE) + 1 or len(text)
@@ -152,5 +152,5 @@ def _texts(capture: Capture) -> Iterator[str]:
 
 
 def _natural(text: str) -> tuple[tuple[int, str], ...]:
-    """node-2 before node-10."""
+    """Sort key: node-2 before node-10."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", text))

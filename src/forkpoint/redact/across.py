@@ -1,17 +1,17 @@
-"""Secrets that go over several lines: private keys, a name on one line and its value on the next, a token that was wrapped."""
+"""Secrets that span lines: private keys, a name on one line and its value on the next, wrapped tokens."""
 
 import re
 
 from forkpoint.redact.secrets import Names, looks_made
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Private keys, plain, escaped, or each line behind what a launcher or a logger writes before it.
+# Private keys: plain, escaped, or with a prefix from a launcher or logger on each line.
 
 _BEGIN = r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
 _END = r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
 _GAP = r"(?:\s|\\{1,4}[nr]){0,4}"
 _HEADERS = r"(?:\s{1,2}[A-Za-z-]{1,20}: [^\n]{0,80}){0,3}"
-# The body is taken with or without an end: a log may be cut.
+# The body is masked with or without an end: a log may be truncated.
 _WHOLE = re.compile(
     rf"{_BEGIN}{_HEADERS}(?:{_GAP}[A-Za-z0-9+/=]{{16,100}}){{1,800}}(?:{_GAP}[A-Za-z0-9+/=]{{1,100}})?{_GAP}(?:{_END})?"
 )
@@ -35,7 +35,7 @@ def _redact_private_keys(text: str, names: Names) -> str:
 
 
 def redact_key_lines(text: str, names: Names) -> str:
-    """Lines from the middle of a key, for readers that come line by line. A SHA-256 is as long, in hex."""
+    """Masks lines from the middle of a key, for callers that pass single lines. A SHA-256 in hex has the same length."""
     if _KEY_LINE.match(text) or _KEY_LINE_HINT.search(text):
         text = _KEY_LINE.sub(lambda match: _masked_run(match, names), text)
     return text
@@ -56,7 +56,9 @@ def _behind_fronts(text: str, names: Names) -> str:
 
 
 def _mask_body(lines: list[str], start: int, front: str, names: Names) -> None:
-    """Lines that begin as the first did, with other digits, up to the end of the key. Those of others may stand between."""
+    """Masks lines with the same prefix as the first (digits may differ), up to the end of the key. Lines of other writers may
+    come in between.
+    """
     own = re.compile(re.sub("[0-9]+", "[0-9]+", re.escape(front)))
     for place in range(start, min(start + _LINES_AT_MOST, len(lines))):
         line = lines[place]
@@ -74,8 +76,8 @@ def _mask_body(lines: list[str], start: int, front: str, names: Names) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# `name: DB_PASSWORD` and `value: ...` as Kubernetes lists them; `"--api-key",` and its value in a list of one item a line; a block of
-# YAML (`password: |-`).
+# `name: DB_PASSWORD` and `value: ...`, as in Kubernetes; `"--api-key",` and its value in a list with one item per line; a
+# YAML block (`password: |-`).
 
 _NAMED = r"(?i:password|passwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)"
 _PAIR_HINT = re.compile(r"""alue(?=\\?["']?\s{0,4}[:=])""")
@@ -107,7 +109,7 @@ def _redact_pairs(text: str, names: Names) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Tokens that a terminal or a person wrapped: the line ends within one, and the next is nothing but its rest.
+# Tokens that a terminal or a person wrapped: the line ends inside one, and the next line is just the rest.
 
 _FRONTS = r"hf_|gh[opusr]_|github_pat_|glpat-|sk-|nvapi-|xox[abeoprs]-|A[KS]IA|AIza|eyJ|wandb_v\d_|GOCSPX-|ya\d\d\."
 _WRAPPED = re.compile(
@@ -137,7 +139,7 @@ def _redact_wrapped(text: str, names: Names) -> str:
 
 
 def redact_across_lines(text: str, names: Names) -> str:
-    """All that one line alone does not show."""
+    """Masks all secrets that a single line does not show."""
     return _redact_wrapped(_redact_pairs(_redact_private_keys(text, names), names), names)
 
 
@@ -146,10 +148,10 @@ _NAMES_ONE = re.compile(rf"ame(?<=\b[nN]ame)\\?[\"']?\s{{0,4}}[:=]\s{{0,4}}\\?[\
 
 
 def goes_on(lines: str) -> bool:
-    """Whether one of these lines may need the next, or the one before: then they are not looked at one by one."""
+    """Whether a secret may span these lines, so that they cannot be redacted one by one."""
     return _SIGN in lines or asks_for_next(lines)
 
 
 def asks_for_next(lines: str) -> bool:
-    """Whether the value or the rest of something may stand on the next line."""
+    """Whether the next line may hold the value or the rest of something."""
     return any(hint.search(lines) for hint in _GOES_ON) or _NAMES_ONE.search(lines) is not None

@@ -1,4 +1,4 @@
-"""Text that does not show what it says: coloured, escaped, put together from parts, percent-encoded, in base64."""
+"""Text that hides its content: coloured, escaped, concatenated from parts, percent-encoded, base64."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import unquote
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The same line without what hides its words.
+# A line without colours, escapes and concatenation.
 
 HIDING = tuple(
     re.compile(hint)
@@ -21,7 +21,7 @@ HIDING = tuple(
     )
 )
 UNSEEN = re.compile(r"[\u00ad\u200b-\u200d\u2060\ufeff]")
-"""Looked for in text that is not all ASCII."""
+"""Invisible characters. Searched for only in text that is not pure ASCII."""
 _COLOUR = re.compile(
     r"(?:\x1b|\\x1b|\\033|\\u001b|\\e)\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07|[\u00ad\u200b-\u200d\u2060\ufeff]"
 )
@@ -30,17 +30,17 @@ _JOINED = re.compile(r"""(?<=[\w+/=-])["'] {0,2}\+? {0,2}["'](?=[\w+/=-])""")
 
 
 def without_colours(line: str) -> str:
-    """And without the marks that are not seen."""
+    """Without colours and invisible characters."""
     return _COLOUR.sub("", line)
 
 
 def put_together(line: str) -> str:
-    """`'abc' + 'def'` as `abcdef`, and so where letters are written by their numbers."""
+    """`'abc' + 'def'` becomes `abcdef`; escaped characters are decoded."""
     return _JOINED.sub("", _ESCAPED.sub(lambda match: chr(int(match[1], 16)), line))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Words that say something else once decoded.
+# Encoded words.
 
 PERCENT = re.compile("%(?=[0-9A-Fa-f]{2})")
 _PERCENT_WORD = re.compile(r"""[^\s"'<>()\[\]{},;]{0,2000}%[0-9A-Fa-f]{2}[^\s"'<>()\[\]{},;]{0,2000}""")
@@ -50,7 +50,7 @@ _LEAST_PRINTABLE = 0.95
 
 
 def decode_percent(line: str, redact: Callable[[str], str]) -> str:
-    """Words with something to replace are written decoded; others stay."""
+    """Decodes and redacts words in which there is something to replace; others stay as they are."""
 
     def decoded(match: re.Match[str]) -> str:
         word = match[0]
@@ -63,7 +63,7 @@ def decode_percent(line: str, redact: Callable[[str], str]) -> str:
 
 
 def decode_base64(run: str, rounds: int = _ROUNDS) -> str | None:
-    """The text in it, unwrapped as often as it was wrapped. None: it holds none."""
+    """The decoded text, also if it was encoded several times. None: it is not text."""
     try:
         held = base64.b64decode(run.rstrip("=").replace("-", "+").replace("_", "/") + "=" * (-len(run.rstrip("=")) % 4))
         text = held.decode("utf-8")

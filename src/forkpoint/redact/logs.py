@@ -1,4 +1,4 @@
-"""Redacts long logs fast: in pieces, one look per kind of line, and with environment listings masked."""
+"""Redacts long logs fast: in pieces, with one check per kind of line; and masks listings of the environment."""
 
 import io
 import re
@@ -16,10 +16,10 @@ from forkpoint.redact.hidden import PERCENT
 from forkpoint.redact.rules import asks_for_digits
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Environments that a log prints: of variables not known to be harmless, only the name is kept.
+# Environments that a log prints: the values of variables that are not known to be harmless are masked.
 #
-# A single `NAME=value` is a log's own; five lines of them are a listing (`env`, `export -p`), also inside a text of
-# JSON. So are `environ({...})` and `"env": {...}`.
+# A single `NAME=value` is an ordinary line; five of them in a row are a listing (`env`, `export -p`), also inside a JSON
+# string. So are `environ({...})` and `"env": {...}`.
 
 _VARIABLE_LINE = rb"(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\n]{0,32768}"
 _LISTING = re.compile(rb"\n(?:" + _VARIABLE_LINE + rb"(?:\n|\Z)){5,}")
@@ -35,7 +35,7 @@ _MASK = "[masked-variable]"
 
 
 def may_list(line: bytes) -> bool:
-    """Whether a line may belong to a listing, or hold one."""
+    """Whether a line may belong to a listing, or contain one."""
     return _LISTED.match(line) is not None or any(sign in line for sign in (b"environ({", b'"env', b"\\n"))
 
 
@@ -76,24 +76,24 @@ def _may_stay(name: bytes, value: bytes) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Cuts a log into pieces that can be redacted separately: no secret or name spans two pieces.
+# Splits a log into pieces that can be redacted separately: no secret or name spans two pieces.
 
 PIECE = 4 << 20
 _KEY_AT_MOST = 1 << 16
-"""Bytes of a private key in a log."""
+"""Longest private key in a log, in bytes."""
 _LISTING_AT_MOST = 500
 _SPACE = re.compile(rb"[\s,;]")
 _ENDLESS = b"[masked-endless-line]\n"
 _NAME = re.compile(
     rb"(?i)pass|pwd|secret|token|key|auth|cred|cookie|login|bearer|sig|name|value|begin|-[pua]\b|--|[:=][\"'\\]{0,4}\Z"
 )
-"""What may give away the next word, or the one after it."""
+"""After such a word, the next words may be a secret."""
 _WORDS_TO_A_VALUE = 4
 
 
 def pieces(stream: BinaryIO, size: int = PIECE) -> Iterator[bytes]:
-    """Whole lines; the last may have no end. A line that is longer than `size` is cut where words end and no name stands that
-    could belong to what follows; where it has no such place, it is left out: half a secret could stand at either end of a cut.
+    """Pieces of whole lines; only the last may lack a line end. A line longer than `size` is cut between words, where no name
+    before the cut could announce a secret after it. Without such a place it is dropped: a cut could split a secret.
     """
     source = io.BufferedReader(stream, size) if isinstance(stream, io.RawIOBase) else stream
     rest = b""
@@ -112,7 +112,7 @@ def pieces(stream: BinaryIO, size: int = PIECE) -> Iterator[bytes]:
 
 
 def _piece_end(data: bytes, size: int) -> int | None:
-    """Behind the last line that can be cut from the next; 0 where more has to be read first. None: nowhere."""
+    """Where the piece can end; 0: more must be read first; None: nowhere."""
     end = data.rfind(b"\n") + 1
     if not end:
         return 0 if len(data) < size else _within_line(data)
@@ -132,13 +132,13 @@ def _within_line(data: bytes) -> int | None:
 
 
 def _before_going_on(data: bytes, end: int) -> int | None:
-    """The last line, where its value or its rest may stand on the next."""
+    """The start of the last line, if the next line may continue it."""
     start = data.rfind(b"\n", 0, end - 1) + 1
     return start if asks_for_next(_decoded(data[start:end])) else None
 
 
 def _before_key(data: bytes, end: int) -> int | None:
-    """The line in which a private key begins that does not end here."""
+    """The start of the line in which an unfinished private key begins."""
     begun = data.rfind(b"-----BEGIN ", max(0, end - _KEY_AT_MOST), end)
     if begun < 0 or data.find(b"-----END ", begun, end) >= 0:
         return None
@@ -146,7 +146,7 @@ def _before_key(data: bytes, end: int) -> int | None:
 
 
 def _before_listing(data: bytes, end: int) -> int | None:
-    """The first of the variables that a piece would end with."""
+    """The start of a listing of variables at the end of the piece."""
     for _ in range(_LISTING_AT_MOST):
         start = data.rfind(b"\n", 0, end - 1) + 1
         if not start or not may_list(data[start : end - 1]):
@@ -156,7 +156,7 @@ def _before_listing(data: bytes, end: int) -> int | None:
 
 
 def _after_line(source: BinaryIO) -> bytes:
-    """What follows the line that is being read."""
+    """Skips the rest of the current line. Returns what was read after it."""
     while data := source.read(PIECE):
         place = data.find(b"\n") + 1
         if place:
@@ -165,46 +165,46 @@ def _after_line(source: BinaryIO) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Kinds of lines in which all that is replaced stands in one place: `gpu-7:4000:4000 [0] NCCL INFO ...`.
+# Kinds of lines in which everything to replace is in one place: `gpu-7:4000:4000 [0] NCCL INFO ...`.
 #
-# Lines of a kind differ in digits alone, so the place is the same in all of them. If the rest of the kind is clean, a
-# line is known by the text in that place: the slow way gives the same answer for the same text.
+# Lines of a kind differ only in digits, so the place is the same in all of them. If the rest of the kind is clean, the
+# replacement depends only on the text in that place, and can be cached.
 
 _LINES_WORTH_LEARNING = 4
-"""Lines of a kind in one piece."""
+"""Minimum number of lines of a kind in one piece."""
 _ANSWERS_AT_MOST = 100_000
 _BLANK = re.compile(rb"[ \t]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Answer:
+class _Replacement:
     text: bytes
     counts: tuple[tuple[str, int], ...]
-    """What was replaced for it."""
+    """What was replaced, and how often."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
     start: int
     end: int
-    """Whole words: nothing that is looked for is cut by it."""
-    answers: dict[bytes, _Answer] = field(default_factory=dict[bytes, _Answer])
-    """By the text in that place."""
+    """The place consists of whole words, so it does not cut anything that is searched for."""
+    answers: dict[bytes, _Replacement] = field(default_factory=dict[bytes, _Replacement])
+    """By the original text in that place."""
 
 
 class Marked:
     def __init__(self, are_clean: Callable[[list[bytes]], list[bool]], count: Callable[[bytes], Counter[str]]) -> None:
-        """`are_clean`: whether no digits can make lines of these kinds hold anything. `count`: what is replaced in a line."""
+        """`are_clean`: whether lines of these kinds need no redaction, whatever their digits. `count`: replacements in a line."""
         self._are_clean, self._count = are_clean, count
         self._marks: dict[bytes, _Mark] = {}
         self._never: set[bytes] = set()
         self._held = 0
 
     def answers(self, kinds: Sequence[bytes], lines: Sequence[bytes], counts: Counter[str]) -> list[bytes | None]:
-        """Each line redacted, or None where the slow way must be asked. Adds to `counts`."""
+        """Each line redacted, or None if it is not cached. Adds to `counts`."""
         marks = self._marks
         done: list[bytes | None] = []
-        used: list[_Answer] = []
+        used: list[_Replacement] = []
         for kind, line in zip(kinds, lines, strict=True):
             mark = marks.get(kind)
             answer = mark.answers.get(line[mark.start : mark.end]) if mark else None
@@ -219,7 +219,7 @@ class Marked:
         return done
 
     def learn(self, kinds: Sequence[bytes], lines: Sequence[bytes], redacted: Sequence[bytes]) -> None:
-        """From lines that went the slow way."""
+        """Caches replacements from lines that were redacted in full."""
         if self._held > _ANSWERS_AT_MOST:
             self._marks.clear()
             self._held = 0
@@ -227,10 +227,10 @@ class Marked:
         for kind, line, after in zip(kinds, lines, redacted, strict=True):
             if kind not in self._never:
                 by_kind[kind].append((line, after))
-        self._mark_new({kind: told for kind, told in by_kind.items() if len(told) >= _LINES_WORTH_LEARNING})
-        for kind, told in by_kind.items():
+        self._mark_new({kind: pairs for kind, pairs in by_kind.items() if len(pairs) >= _LINES_WORTH_LEARNING})
+        for kind, pairs in by_kind.items():
             if kind in self._marks:
-                self._keep(kind, self._marks[kind], told)
+                self._keep(kind, self._marks[kind], pairs)
 
     def _mark_new(self, by_kind: dict[bytes, list[tuple[bytes, bytes]]]) -> None:
         places: dict[bytes, tuple[int, int]] = {}
@@ -245,8 +245,8 @@ class Marked:
             else:
                 self._never.add(kind)
 
-    def _keep(self, kind: bytes, mark: _Mark, told: Sequence[tuple[bytes, bytes]]) -> None:
-        for line, after in told:
+    def _keep(self, kind: bytes, mark: _Mark, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        for line, after in pairs:
             start, end = mark.start, len(after) - (len(line) - mark.end)
             if line[:start] != after[:start] or line[mark.end :] != after[end:] or end < start:
                 self._never.add(kind)
@@ -254,12 +254,12 @@ class Marked:
                 return
             word = line[start : mark.end]
             if word not in mark.answers:
-                mark.answers[word] = _Answer(after[start:end], tuple(self._count(line).items()))
+                mark.answers[word] = _Replacement(after[start:end], tuple(self._count(line).items()))
                 self._held += 1
 
 
 def _changed(line: bytes, after: bytes) -> tuple[int, int]:
-    """From the first to the last word of a line that is not as it was."""
+    """The range from the first to the last changed word of a line."""
     front = _common(line, after)
     rest = min(len(line), len(after)) - front
     back = _common(line[len(line) - rest :][::-1], after[len(after) - rest :][::-1])
@@ -269,7 +269,7 @@ def _changed(line: bytes, after: bytes) -> tuple[int, int]:
 
 
 def _common(one: bytes, two: bytes) -> int:
-    """How many bytes they begin with alike."""
+    """The length of the common prefix."""
     alike, beyond = 0, min(len(one), len(two)) + 1
     while beyond - alike > 1:
         middle = (alike + beyond) // 2
@@ -281,30 +281,30 @@ def _common(one: bytes, two: bytes) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Redacting logs at the speed of a disk: lines like one that held nothing are passed on without a look.
+# Redacting logs at the speed of a disk: lines of a kind that needs no redaction are passed on unchecked.
 #
-# Two lines are alike if they differ in digits and pointers alone. Most of a log is a few hundred kinds of lines, and a
-# kind is called clean once no digits can make it hold anything. Of other kinds it may be that all they hold stands in
-# one place, as the host in NCCL's lines: then what stood there once is replaced by the same again (`marked`). All the
-# care is in `are_clean`; what it doubts takes the slow way.
+# Lines that differ only in digits and pointers are of one kind. Most of a log consists of a few hundred kinds. A kind is
+# clean if its lines need no redaction, whatever their digits. In other kinds everything to replace may be in one place,
+# like the host in NCCL's lines: then replacements are cached (`Marked`). `_are_clean` must be careful; whatever it is not
+# sure of is redacted in full.
 
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _POINTER = re.compile(rb"x(?<=\W0x)[0-9a-f]{4,16}(?!\w)")
-"""What redaction asks of one is how long it is. It begins with a rare letter, for which Python's `re` looks quickly."""
+"""Only the length of a pointer matters for redaction. The pattern starts with a rare letter, which `re` finds quickly."""
 _KINDS_AT_MOST = 200_000
 _FEW, _KINDS_WORTH_LEARNING = 1_000, 4
-"""A kind with fewer lines than this is not learnt once there are many kinds."""
+"""If a piece has more than `_FEW` new kinds, they are learnt only if each has on average this many lines."""
 _ADDRESS = re.compile(r"0{1,3}\.0{1,3}\.0{1,3}\.0")
 _WITH_DIGITS = re.compile(r"ya00\.|_v0_")
-"""Where redaction asks for certain digits."""
+"""Patterns that depend on certain digits."""
 _LIKE_PSEUDONYM = re.compile(r"(?:guid|host|ip|mac|mail|user)-0")
 
 
 class Lines:
-    """What it has learnt of a log's lines holds as long as its redactor."""
+    """Redacts lines and remembers which kinds are clean, for one redactor."""
 
     def __init__(self, redactor: Redactor, *, are_redacted: bool = False) -> None:
-        """`are_redacted`: what looks like a pseudonym is one, whatever its number, as in a log that was redacted before."""
+        """`are_redacted`: the log was redacted before, so anything that looks like a pseudonym is one."""
         self._redactor = redactor
         self._are_redacted = are_redacted
         self._scout = deepcopy(redactor)
@@ -331,8 +331,8 @@ class Lines:
         return self._redact_some(data, kinds, places) if places else data
 
     def _redact_some(self, data: bytes, kinds: list[bytes], places: list[int]) -> bytes:
-        """`places`: which lines. All others stay as they are, so they are not even cut out."""
-        ends = list(accumulate(map(len, kinds)))  # a line is as long as its kind, and behind each stands a newline
+        """`places`: the indexes of the lines to redact. All others stay as they are."""
+        ends = list(accumulate(map(len, kinds)))  # a line is as long as its kind; a newline follows each
         spans = [(ends[place] - len(kinds[place]) + place, ends[place] + place) for place in places]
         lines = [data[start:end] for start, end in spans]
         redacted = self._redact_lines([kinds[place] for place in places], lines)
@@ -344,7 +344,7 @@ class Lines:
         return b"".join((*done, data[at:]))
 
     def _redact_lines(self, kinds: list[bytes], lines: list[bytes]) -> list[bytes]:
-        """Lines whose answer is known are left out of the slow way: they bring no new name, so all are met in order."""
+        """Uses cached replacements where possible. They contain no new names, so pseudonyms are still numbered in order."""
         counts = self._redactor.names.counts
         known = self._marked.answers(kinds, lines, counts)
         unknown = [place for place, answer in enumerate(known) if answer is None]
@@ -362,7 +362,7 @@ class Lines:
     def _learn(self, kinds: set[bytes], lines: int) -> None:
         new = list(kinds)
         if not new or (len(new) > _FEW and len(new) * _KINDS_WORTH_LEARNING > lines):
-            return  # few lines are alike here: to look at kinds and lines costs more than to look at lines
+            return  # few lines are of the same kind: checking kinds first would only add work
         if len(self._clean) + len(self._other) > _KINDS_AT_MOST:
             self._clean.clear()
             self._other.clear()
@@ -370,8 +370,8 @@ class Lines:
             (self._clean if is_clean else self._other).add(kind)
 
     def _are_clean(self, kinds: list[bytes]) -> list[bool]:
-        """Whether no line of a kind holds anything. Its digits are zeros here; where redaction looks at their values
-        (addresses, known names, few patterns) it is not; elsewhere one digit is as good as another.
+        """Whether lines of these kinds need no redaction. All digits are zeros here. A kind in which digits matter (addresses,
+        known names, a few patterns) is not clean; elsewhere the redactor treats all digits alike.
         """
         if not kinds:
             return []
@@ -403,12 +403,12 @@ class Lines:
 
 
 def _kinds(names: Iterable[str]) -> tuple[str, ...]:
-    """What known names look like as kinds: ten thousand hosts are a few."""
+    """Known names with their digits as zeros: ten thousand hosts become a few."""
     return tuple(sorted({_decoded(_kind(b"\n" + _encoded(name))[1:]) for name in names}))
 
 
 def _kind(data: bytes) -> bytes:
-    """As long as the data itself."""
+    """The data with digits and pointers as zeros; it keeps its length."""
     return _POINTER.sub(lambda found: b"x" + b"0" * (len(found[0]) - 1), data.translate(_ZEROS))
 
 

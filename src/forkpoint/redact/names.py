@@ -1,4 +1,4 @@
-"""Hosts, addresses and people get pseudonyms, the same one each time."""
+"""Gives hosts, addresses and people pseudonyms, always the same for the same name."""
 
 import re
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from forkpoint.redact.secrets import Names, on_lines
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Network addresses: IPv4, IPv6, MAC, InfiniBand GUIDs. Loopback and `0.0.0.0` say nothing about a site and stay.
+# Network addresses: IPv4, IPv6, MAC, InfiniBand GUIDs. Loopback and `0.0.0.0` reveal nothing about a site and stay.
 #
-# Versions of four numbers (`cuDNN 9.10.2.21`), times, PCI bus ids and C++ names (`c10d::`) look like addresses and are
-# none.
+# Versions with four numbers (`cuDNN 9.10.2.21`), times, PCI bus ids and C++ names (`c10d::`) look like addresses, but are
+# not.
 
 _HEX4 = "[0-9a-fA-F]{4}"
 _HEX2 = "[0-9a-fA-F]{2}"
@@ -23,7 +23,8 @@ _COLONS_HINT = re.compile(
 )
 _MAC = re.compile(rf"(?<![\w:.-]){_HEX2}(?::{_HEX2}){{5}}(?![\w:-])")
 _GUID = re.compile(rf"(?<![\w:.-]){_HEX4}(?::{_HEX4}){{3}}(?![\w:])")
-# Only what is routed or local to a link: `c10d::`, `a::b` are names. NCCL writes the interface before it: `eth0:fe80::1%eth0<0>`.
+# Only routed and link-local addresses: `c10d::` and `a::b` are C++ names. NCCL puts the interface before it:
+# `eth0:fe80::1%eth0<0>`.
 _IPV6 = re.compile(
     r"(?:(?<![\w:.])|(?<=[A-Za-z0-9]:)(?<!::)(?<![0-9a-fA-F]{4}:))(?:[23][0-9a-fA-F]{3}|[fF][cdeCDE][0-9a-fA-F]{2}):[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){1,6}(?![\w:]|\.\d)"
 )
@@ -54,14 +55,14 @@ def _ipv4(match: re.Match[str], names: Names) -> str:
 
 class _Reach(Enum):
     NOWHERE = auto()
-    """No address, or one that is the same on every machine."""
+    """Not an address, or one that is the same on every machine."""
     PRIVATE = auto()
     GLOBAL = auto()
 
 
 @lru_cache(maxsize=4096)
 def _reach(text: str) -> _Reach:
-    """Kept, since a log names the same few addresses over and over."""
+    """Cached, since a log repeats the same few addresses."""
     try:
         address = IPv4Address(text)
     except AddressValueError:
@@ -72,7 +73,7 @@ def _reach(text: str) -> _Reach:
 
 
 def _follows_version(match: re.Match[str]) -> bool:
-    """Only private addresses: others may be version numbers."""
+    """Whether the text before it shows that it is a version number."""
     return _VERSION.search(match.string, max(0, match.start() - 32), match.start()) is not None
 
 
@@ -84,18 +85,18 @@ def _ipv6(match: re.Match[str], names: Names) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Host names: those the capture knows, those that look like one, and those that stand where only a host can stand.
+# Host names: those the capture knows, words that look like one, and words in places where only a host can be.
 #
-# A capture names its hosts in logs that anyone may have written, so what forkpoint itself says (operations, groups,
-# `rank0`) is never taken for a host. Dotted names of Python (`torch.distributed`, `threading.local`,
-# `google.protobuf.internal`) stay, and so do the public sites that error messages point to.
+# A capture takes its hosts from untrusted logs, so forkpoint's own words (operations, groups, `rank0`) are never taken for
+# hosts. Dotted Python names (`torch.distributed`, `threading.local`, `google.protobuf.internal`) stay, and so do public
+# sites that error messages point to.
 
 _LABEL = "[A-Za-z0-9][A-Za-z0-9-]{0,62}"
 _SURE = ("com", "org", "edu", "gov", "corp", "lan", "localdomain")
 _WITH_DIGITS = ("local", "internal", "svc")
 _WITH_HYPHEN = ("net", "io", "ai", "co", "cloud", "dev", "eu", "de", "fr", "ch", "it", "nl", "se", "fi", "es", "pl", "uk", "us",
     "ca", "cn", "jp", "kr", "in", "sg", "au", "tw")  # fmt: skip
-"""Ends that also are names in Python (`self.net`, `torchvision.io`), which have no hyphens."""
+"""Top-level domains that are also Python names (`self.net`, `torchvision.io`), which have no hyphens."""
 _TOPS = "|".join((*_SURE, *_WITH_DIGITS, *_WITH_HYPHEN))
 _DOTTED_HINT = re.compile(rf"\.(?:{_TOPS})(?![\w-])")
 _DOTTED = re.compile(rf"(?<![\w.-])(?P<host>(?:{_LABEL}\.){{1,8}}(?P<top>{_TOPS}))(?![\w-]|\.\w)")
@@ -108,7 +109,7 @@ _SOCKET_HINTS = tuple(
     re.compile(hint)
     for hint in (r"""ddr[=:"']""", r"""ndpoint[=:"']""", r"onnect(?:ed)? to \[", r"HOSTID set by environment")
 )
-# In brackets it is a host whatever it is called; elsewhere code names arguments like that.
+# In brackets, any word is a host; elsewhere, code has arguments with such names.
 _SOCKET = re.compile(
     rf"(?P<front>(?:(?:addr|remote)=|connect(?:ed)? to )\[|NCCL_HOSTID set by environment to |"
     rf"(?P<said>(?:master_addr|endpoint)[\"']?(?:=|: ?)[\"']?))(?P<host>{_LABEL}(?:\.{_LABEL}){{0,8}})(?![\w(-]|\.\w)"
@@ -120,11 +121,11 @@ _HOST_VARIABLE = re.compile(
     r"(?P<front>(?:NODELIST|nodelist|NodeList|MASTER_ADDR|HOST|HOSTNAME)=)(?P<host>[A-Za-z][\w.,\[\]-]{0,4000})"
 )
 _SPEAKER_HINT = re.compile(r"\] NCCL ")
-# NCCL begins each of its lines so; a capture knows only the hosts of those that it keeps.
+# All of NCCL's lines begin like this; a capture knows only the hosts of the lines that it keeps.
 _SPEAKER = re.compile(
     r"(?<![\w.-])(?P<front>)(?P<host>[A-Za-z0-9][\w.-]{0,252}+)(?=:\d{1,9}:\d{1,9} \[-?\d{1,4}\] NCCL )"
 )
-# Only the names under which they are known: what else they call theirs is nobody's business.
+# Only well-known names of public sites: their other hosts may be internal.
 _PUBLIC = re.compile(
     r"(?:(?:api|blog|cloud|dev-discuss|developer|discuss|docs|download|files|forums|gist|hub|raw|rocm|www)\.){0,2}"
     r"(?:pytorch|python|pypi|github|githubusercontent|gitlab|nvidia|amd|huggingface|wandb|readthedocs|arxiv|wikipedia|"
@@ -135,12 +136,12 @@ _OURS = re.compile(
     r"(?i:localhost|rank_?\d*|local_?rank\d*|default_?pg|default\d*|none|null|true|false|nccl|gloo|(?:host|ip|user|mail)-\d{1,9})"
 )
 _PREFIXES_AT_MOST = 48
-"""Beginnings that are looked for one by one. Of more, one pattern looks at every word."""
+"""Up to this many host prefixes are searched one by one; with more, one pattern checks every word."""
 
 
 class Hosts:
     def __init__(self, known: Iterable[str] = (), never: Iterable[str] = ()) -> None:
-        """`never`: words that are something else, whatever a log calls a host."""
+        """`never`: words that are not hosts, even if a log uses them like one."""
         kept = frozenset(never)
         self._never = kept
         self._known = frozenset(host for host in known if host not in kept and is_host(host))
@@ -166,7 +167,7 @@ class Hosts:
             return match[0] if match["said"] and not re.search(r"[\d-]", match["host"]) else named(match)
 
         def of_variable(match: re.Match[str]) -> str:
-            """A list of nodes in Slurm's own writing is taken as one."""
+            """A Slurm node list gets a single pseudonym."""
             host = match["host"].rstrip(",.")
             kept = match["host"][len(host) :]
             if is_host(host):
@@ -187,13 +188,13 @@ class Hosts:
         return self._named(word, names) + match[0][len(word) :] if word in self._known else match[0]
 
     def _named(self, host: str, names: Names) -> str:
-        """A host by its full name is the host known by the short one."""
+        """A host's full name gets the same pseudonym as its short name."""
         short = host.partition(".")[0]
         return names.pseudonym("host", short if short in self._known else host)
 
 
 def is_host(word: str) -> bool:
-    """May be the name of one: not an address, and no word of forkpoint's own."""
+    """Whether it may be a host name: not an address, and not one of forkpoint's own words."""
     return _IS_HOST.fullmatch(word) is not None and _OURS.fullmatch(word) is None
 
 
@@ -210,7 +211,7 @@ def _is_dotted_host(match: re.Match[str]) -> bool:
 
 
 def _patterns(known: frozenset[str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Hosts of a cluster share their beginning: `gpu-node-` finds ten thousand of them in one search."""
+    """(prefix, pattern). Hosts of a cluster share a prefix: one search for `gpu-node-` finds ten thousand of them."""
     beginnings = {re.split(r"\d", host, maxsplit=1)[0] for host in known}
     if "" in beginnings or len(beginnings) > _PREFIXES_AT_MOST:
         beginnings = {""} if known else set()
@@ -225,7 +226,7 @@ def _word_from(start: str) -> re.Pattern[str]:
 # ---------------------------------------------------------------------------------------------------------------------
 # People: mail addresses, home directories, `USER=`. The rest of a path stays, since it says which code ran.
 #
-# `/root` names nobody. A user that the capture shows by a home directory is also taken out of other paths.
+# `/root` identifies nobody. A user who is known from a home directory is also removed from other paths.
 
 _AT = re.compile("@")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}(?![\w@-]|\.\w)")
@@ -244,14 +245,14 @@ _ID = re.compile(r"(?P<front>id=(?<=\b[ug]id=)\d{1,10}\()(?P<user>[A-Za-z_][\w.-
 _FILE = re.compile(r"\.(?:py|pyc|log|txt|json|yaml|yml|toml|sh|md|out|err|csv|pkl|pt|zip)\Z")
 _NOBODY = frozenset({"root", "nobody", "None", "null"})
 _ANYBODY = frozenset({"admin", "data", "dev", "runner", "train", "trainer", "ubuntu", "user", "work"})
-"""Users that are as likely folders of a program: only a home directory tells."""
+"""User names that are also common folder names: only a home directory shows that one is a user."""
 _USERS_AT_MOST = 16
-"""Users that are looked for in paths: each costs a search."""
+"""Limit of users that are searched for in paths: each costs a search."""
 
 
 class Users:
     def __init__(self, known: Iterable[str] = ()) -> None:
-        """`known`: whose names are taken out of any path."""
+        """`known`: users whose names are removed from all paths."""
         looked_for = sorted(user for user in known if len(user) >= 3 and user not in _ANYBODY)[:_USERS_AT_MOST]
         self._known = tuple((user, re.compile(rf"/{re.escape(user)}(?=/)")) for user in looked_for)
 

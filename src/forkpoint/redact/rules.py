@@ -1,7 +1,7 @@
-"""Secrets that published rules know, and words that look made by a machine.
+"""Masks secrets that published rules know, and words that look machine-generated.
 
-Rules are data: `secret_rules/gitleaks.toml` as gitleaks publishes it (with its licence beside it), `secret_rules/ours.toml` for what
-it does not have. Few lines are tried on them: those with a word that looks made, and of those only the text around it.
+Rules are data: `secret_rules/gitleaks.toml` as gitleaks publishes it (with its licence), and `secret_rules/ours.toml` for
+what that lacks. They are tried only on lines with a generated-looking word, and only on the text around it.
 """
 
 import re
@@ -15,8 +15,8 @@ from forkpoint.redact.hidden import BASE64_RUN, decode_base64
 from forkpoint.redact.secrets import MASKED, Names, on_lines, redact_keyed, redact_secrets
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Words that look made: letters and digits, small and capital, in turn. Only classes of characters are asked, never which
-# digit it is: what is said of one line then holds for all lines that differ in digits alone (`redact_logs`).
+# Words that look generated: upper case, lower case and digits alternate. Only classes of characters are used, never single
+# digits, so the result is the same for all lines that differ only in digits (`logs.py` relies on it).
 
 _SHORTEST = 16
 _WORD_BREAKS = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in "_+/.~%-")}
@@ -30,18 +30,18 @@ _RUNS = re.compile(r"[A-Za-z0-9]+")
 _POINTER = re.compile(r"0x[0-9a-fA-F]+")
 _ONLY_HEX = re.compile(r"[0-9a-fA-F-]+")
 _SYMBOL = re.compile(r"_{0,2}Z(?:N|L|T|St|\d)|Cijk_|_R(?:N|I)")
-"""How compilers write the names of C++, Rust and AMD's kernels."""
+"""Mangled names of C++, Rust and AMD's kernels."""
 
 
 def made_words(text: str) -> list[str]:
-    """Words in which something looks made, each once."""
+    """Distinct words that look generated."""
     long = " ".join([word for word in text.split() if len(word) >= _SHORTEST])
     return [word for word in set(long.translate(_WORD_BREAKS).split()) if len(word) >= _SHORTEST and is_made(word)]
 
 
 @lru_cache(maxsize=8192)
 def is_made(word: str) -> bool:
-    """Loosely: hashes, uuids and much else that is no secret. A rule has to say that it is one."""
+    """A loose test: also true for hashes, uuids and much else that is not secret. A rule must confirm it."""
     if _POINTER.fullmatch(word):
         return False
     long = _turns(word)
@@ -61,7 +61,7 @@ _COMMON_FRONTS = frozenset({"key-", "api-", "test_", "live_", "secret_", "ext_",
 
 @cache
 def _fronts() -> frozenset[str]:
-    """How keys of a provider begin: `npm_`, `hvs.`."""
+    """Prefixes of providers' keys: `npm_`, `hvs.`."""
     words = {word for word, _ in _keywords() if len(word) > 3 and re.fullmatch(r"[a-z0-9]+[_.-]", word)}
     return frozenset(_digits_alike(word) for word in words - _COMMON_FRONTS)
 
@@ -71,7 +71,7 @@ def _digits_alike(text: str) -> str:
 
 
 def _turns(word: str) -> int:
-    """How often one class of characters follows another. The first letter of a word in CamelCase counts once."""
+    """How often the class of characters changes. A capital followed by a small letter, as in CamelCase, does not count."""
     classes = word.translate(_CLASSES)
     return sum(classes.count(turn) for turn in _TURNS)
 
@@ -81,7 +81,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]{32,}={0,2}")
 
 
 def _random_parts(word: str) -> Iterator[str]:
-    """Strictly: what nobody writes by hand and no program uses as a name. Hashes in hex are names."""
+    """A strict test: parts that nobody writes by hand and no program uses as a name. Hex hashes are names."""
     if _SYMBOL.match(word):
         return
     whole = _BASE64.fullmatch(word)
@@ -107,21 +107,21 @@ def _is_random(run: str, shortest: int) -> bool:
 
 _FOLDER = Path(__file__).parent / "secret_rules"
 _NOT_USED = frozenset({"generic-api-key", "curl-auth-header", "curl-auth-user", "private-key", "pkcs12-file"})
-"""Replaced by what is written here and in `redact_secrets`, which fits logs better and costs less."""
+"""Replaced by code here and in `secrets.py`, which fits logs better and is faster."""
 _GO_TAIL = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
 _GO_FRONT = r"[\w.-]{0,50}?"
 _INSIDE_NAME = "(?<![A-Za-z0-9])"
-"""A folder's name may hold a key between underscores, so `_` is no letter here."""
+"""A folder's name may contain a key between underscores, so `_` does not count as a letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     name: str
     keywords: tuple[str, ...]
-    """In small letters."""
+    """In lower case."""
     source: str
     is_plain: bool
-    """Tried on any line with a keyword."""
+    """Tried on any line with a keyword, not only near generated-looking words."""
 
     def secret(self, match: re.Match[str]) -> tuple[int, int]:
         groups = [number for number in range(1, len(match.groups()) + 1) if match[number]]
@@ -150,8 +150,8 @@ def _listed(value: object) -> list[object]:
 
 
 def in_python(pattern: str) -> str:
-    """A pattern of Go as one of Python. What may stand around a secret is not asked as strictly: too much is masked rather
-    than too little.
+    """Translates a Go pattern to Python. The text around a secret is matched less strictly, to mask too much rather than too
+    little.
     """
     pattern = pattern.replace(r"\z", r"\Z").replace("[[:alnum:]]", "[A-Za-z0-9]").replace(_GO_TAIL, "(?![A-Za-z0-9])")
     pattern = pattern.replace(_GO_FRONT, "", 1) if pattern.startswith(("(?i)" + _GO_FRONT, _GO_FRONT)) else pattern
@@ -159,7 +159,7 @@ def in_python(pattern: str) -> str:
 
 
 def _scoped(pattern: str) -> str:
-    """`a(?i)b` says in Go that b is of any case, to the end of its group; in Python that is `a(?i:b)`."""
+    """In Go, `a(?i)b` ignores case for b, to the end of its group; in Python that is `a(?i:b)`."""
     at = pattern.find("(?i)", 1)
     if at < 0:
         return pattern
@@ -187,7 +187,7 @@ def _group_end(pattern: str, at: int) -> int:
 
 @cache
 def _compiled(source: str) -> re.Pattern[str]:
-    """When it is first needed: all of them take half a second."""
+    """Compiled on first use: compiling all of them takes half a second."""
     return re.compile(source)
 
 
@@ -219,7 +219,7 @@ _NAMED = re.compile(
     r"(?i:access|auth|api|credential|creds|key|license|pass|private|secret|session|sign|token|twilio|unseal)"
     r"""[ \w.-]{0,20}["'\\]{0,2}\s{0,3}(?:=|:|=>|:=)[\s"'\\=]{0,5}\Z"""
 )
-"""A name before a value that looks made, more loosely than the names of `redact_secrets`: there any value is a secret."""
+"""A name before a generated-looking value. A looser pattern than the names in `secrets.py`, where any value is secret."""
 
 
 _COMMAND_HINTS = (re.compile(" -(?=[abpuwPU])"), re.compile("login "))
@@ -227,7 +227,7 @@ _COMMAND_HINTS = (re.compile(" -(?=[abpuwPU])"), re.compile("login "))
 
 
 def redact_ruled(text: str, names: Names) -> str:
-    """What rules know, and what looks random."""
+    """Masks what the rules find, and what looks random."""
     for hint in _COMMAND_HINTS:
         text = on_lines(hint, text, lambda line: _command(line, names))
     made = set(made_words(text))
@@ -278,7 +278,7 @@ def _wraps_secret(run: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """What is left of a text, masks included: less where it shows more."""
+    """The text with each secret as one character: the more secrets, the shorter."""
     names = Names()
     return MASKED.sub("*", redact_ruled(redact_keyed(redact_secrets(text, names), names), names))
 
@@ -288,7 +288,7 @@ def _found(rule: Rule, text: str) -> list[tuple[int, int, str]]:
 
 
 def _masked(text: str, spans: list[tuple[int, int, str]], names: Names) -> str:
-    """The first of those that overlap gives its name to all."""
+    """Overlapping spans become one, with the name of the first."""
     done: list[str] = []
     at = 0
     for start, end, what in _joined(spans):
@@ -312,7 +312,7 @@ def _joined(spans: list[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]
 
 
 def asks_for_digits(line: str) -> bool:
-    """Whether it may depend on its digits what these rules find in a line."""
+    """Whether what these rules find in a line may depend on its digits."""
     made = made_words(line)
     if not made:
         return False

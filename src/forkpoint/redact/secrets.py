@@ -1,6 +1,6 @@
-"""Secrets are masked: keys and tokens known by their shape, and values after a name like `password=`.
+"""Masks secrets: keys and tokens recognised by their form, and values after a name like `password=`.
 
-What goes over several lines is in `redact_across`, what published rules know in `redact_rules`.
+Secrets that span lines are in `across.py`, published rules in `rules.py`.
 """
 
 import re
@@ -8,35 +8,35 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What was replaced by what. Masks are forgotten, pseudonyms can be looked up on this machine.
+# What was replaced by what. Masked text is not kept; pseudonyms can be looked up on this machine.
 
 PSEUDONYM = re.compile(r"(?:guid|host|ip|mac|mail|user)-[1-9][0-9]{0,8}")
 MASKED = re.compile(r"\[masked-[a-z0-9-]+\]")
 
 
 class Names:
-    """Pseudonyms in the order in which they were first needed: `host-1`, `host-2`."""
+    """Pseudonyms, numbered in order of first use: `host-1`, `host-2`."""
 
     def __init__(self) -> None:
         self._pseudonyms: dict[tuple[str, str], str] = {}
         self._last: Counter[str] = Counter()
         self._reserved: set[str] = set()
         self.counts: Counter[str] = Counter()
-        """Replacements, by what was replaced."""
+        """Number of replacements, by kind."""
 
     def mask(self, what: str) -> str:
         self.counts[what] += 1
         return f"[masked-{what}]"
 
     def pseudonym(self, what: str, original: str) -> str:
-        """The same for the same original. What already looks like one is left alone."""
+        """The same for the same original. What already looks like a pseudonym is left as it is."""
         if PSEUDONYM.fullmatch(original):
             return original
         self.counts[what] += 1
         return self.give(what, original)
 
     def reserve(self, originals: Iterable[str]) -> None:
-        """Originals that look like a pseudonym: left alone, and given to nobody else."""
+        """Originals that look like a pseudonym: they stay as they are, and are not used as pseudonyms."""
         self._reserved.update(originals)
 
     def give(self, what: str, original: str) -> str:
@@ -53,19 +53,19 @@ class Names:
 
     @property
     def given(self) -> dict[tuple[str, str], str]:
-        """By what it is and the original."""
+        """(kind, original) -> pseudonym."""
         return self._pseudonyms
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Careful patterns are slow, and few lines need them: a quick hint says which.
+# Precise patterns are slow, and few lines need them: a fast hint selects the lines.
 
 
 def on_lines(hint: re.Pattern[str], text: str, redact: Callable[[str], str]) -> str:
-    """`redact` for the lines in which `hint` is found.
+    """Applies `redact` to the lines in which `hint` is found.
 
-    A hint begins with letters or a separator, and looks back from there: Python's `re` finds fixed letters ten times
-    faster than a choice of them.
+    A hint should begin with fixed characters and look back from there: Python's `re` finds these ten times faster than a
+    set of alternatives.
     """
     found = hint.search(text)
     if found is None:
@@ -83,10 +83,10 @@ def on_lines(hint: re.Pattern[str], text: str, redact: Callable[[str], str]) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Keys and tokens that are known by their shape, wherever they stand.
+# Keys and tokens that are recognised by their form anywhere.
 #
-# Every pattern begins with letters that are rare in logs, is bounded, and leaves nothing to try twice. Hashes of
-# commits and uuids have no such beginning and stay.
+# Every pattern begins with letters that are rare in logs, is bounded, and never backtracks. Commit hashes and uuids have no
+# such prefix and stay.
 
 _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (what, re.compile(pattern))
@@ -107,9 +107,9 @@ _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("wandb-key", r"(?<![A-Za-z0-9])wandb_v1_[A-Za-z0-9_]{20,200}(?![A-Za-z0-9])"),
         ("wandb-key", r"(?<=wandb login )(?:--relogin )?[0-9a-f]{40}(?![A-Za-z0-9])"),
         ("jwt", r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,8000}(?:\.[A-Za-z0-9_-]{0,2000})?"),
-        # Somebody's name before the host is masked with the password: tokens are given in either place.
+        # The user name before a host is masked, too: tokens are put in either place.
         ("credentials", r"(?<=://)[^\s/@?#\[\]][^\s/?#]{0,512}(?=@)"),
-        # A password may hold a slash where it should not; `host:8080/path@v1` is none.
+        # A password may contain a slash although it should not; `host:8080/path@v1` is not one.
         ("credentials", r"""(?<=://)[^\s/@:?#\[\]"']{0,64}:(?!\d{1,5}/|//)[^\s@"'<>]{1,200}(?=@[A-Za-z0-9\[])"""),
     )
 )
@@ -142,14 +142,14 @@ def redact_secrets(text: str, names: Names) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Values that a name gives away: `password=`, `HF_TOKEN:`, `Authorization: Bearer`, `--api-key`. The name is kept.
+# Values after a telling name: `password=`, `HF_TOKEN:`, `Authorization: Bearer`, `--api-key`. The name is kept.
 #
-# A password is masked whatever it is. What a model calls a token (`eos_token: 2`, `pad_token='<pad>'`, `token: str`)
-# is not one: other values must look made by a machine, with a digit in eight characters, or twenty letters.
+# A password is always masked. Other values must look generated (eight characters with a digit, or twenty letters and
+# digits), since a model's tokens (`eos_token: 2`, `pad_token='<pad>'`, `token: str`) are not secret.
 
 
 def _any_case(*words: str) -> str:
-    """As they are written in code, in the environment, and in headers. Ignoring case would cost ten times as much."""
+    """The spellings in code, in the environment, and in headers. Ignoring case would be ten times as slow."""
     return "|".join(dict.fromkeys(form for word in words for form in (word, word.upper(), word.title())))
 
 
@@ -164,7 +164,7 @@ _SEPARATOR = r"""(?:[\\"']{0,4}\s{0,2}[=:]>?\s{0,2}[\\"']{0,4}|>)"""
 _OPTION = r"--?[\w-]{0,30}"
 _OPTION_GAP = r"""(?: {1,2}|[\\"']{1,4}\s{0,2},\s{0,2})[\\"']{0,4}"""
 _QUOTED = r"""(?<=")[^"\n]{1,500}(?=")|(?<=')[^'\n]{1,500}(?=')"""
-# What is masked already, `<pad>`, and `$HOME` or `${HOME}` are no secrets.
+# Already masked values, `<pad>`, and `$HOME` or `${HOME}` are not secrets.
 _UNLESS = r"""(?!\[masked-|<|\$\{?[A-Z_][A-Z0-9_]{0,60}\}?(?:[\s"',;)]|\Z))"""
 
 _END = r"""[\\"'=:> ]"""
@@ -197,7 +197,7 @@ _OTHERS = re.compile(
     rf"(?P<front>(?:{_KEY}|{_CAMEL}|{_OTHER}){_SEPARATOR}|{_OPTION}(?i:token|secret|api[-_]?key|access[-_]?key){_OPTION_GAP}|pass(?:word|phrase) (?:is:? )?)"
     rf"{_UNLESS}(?P<value>{_VALUE})"
 )
-# `PWD` is a folder more often than a password.
+# `PWD` is more often a folder than a password.
 _SHORT = re.compile(
     r"""(?P<front>(?<![A-Za-z0-9])(?:\w{0,30}_)?(?:PWD|Pwd|pwd|PASS|Pass|pass|PW|pw)=["']?)(?![\[/~.$])(?P<value>[^\s"';,]{4,200})"""
 )
@@ -208,7 +208,7 @@ _HEADER = re.compile(
 )
 _BEARER = re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,2000}")
 _TOKEN = re.compile(r"[\w+/=.~%:@!#-]+")
-"""Without brackets: those are code."""
+"""Without brackets, which occur in code."""
 _NO_SECRETS = frozenset({"None", "null", "true", "false", "True", "False", "str", "bytes", "bool", "int"})
 
 

@@ -1,6 +1,6 @@
-"""The recorded end of a job, as small as it can be replayed: who waits in which slot, and for whom.
+"""The recorded end of a job, reduced to what a replay needs: who waits in which slot, and for whom.
 
-Ranks that stand in one slot are one entry, so a job of 100,000 ranks is as many entries as it has slots to wait in.
+Ranks that wait in the same slot share an entry, so a job of 100,000 ranks has only as many entries as pending slots.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,11 +26,11 @@ class Slot(Struct, frozen=True, eq=False):
     absent: frozenset[int]
     """Needed here, and have not issued it."""
     busy: frozenset[int]
-    """Have issued it, and stand in an earlier call."""
+    """Have issued it, but are blocked in an earlier call."""
     unknown: frozenset[int]
-    """Needed here; the evidence does not show what they did."""
+    """Needed here, but the evidence does not show what they did."""
     misfit: bool
-    """What ranks brought to it does not fit together."""
+    """The ranks' calls in this slot do not match."""
 
     @property
     def missing(self) -> frozenset[int]:
@@ -45,15 +45,15 @@ class Slot(Struct, frozen=True, eq=False):
 class Job(Struct, frozen=True):
     slots: tuple[Slot, ...]
     stands: Mapping[int, Slot]
-    """Where each rank that waits stands."""
+    """The slot in which each waiting rank waits."""
     free: frozenset[int]
-    """Ranks whose dump is whole, or at least its counters are, and shows nothing pending: they could issue any call."""
+    """Missing ranks whose dump, or at least its counters, shows nothing pending: they could issue any call."""
     elsewhere: frozenset[int]
-    """Ranks that have not come and stand in a call which no dump shows: by their stack, or by counters of a dump that was cut."""
+    """Missing ranks that are in a call that no dump shows, according to their stack or to the counters of a cut dump."""
     needed_in: Mapping[int, list[Slot]]
-    """By rank: the slots that cannot finish before it has come or got there."""
+    """By rank: the slots that cannot finish before the rank reaches them."""
     unknown_in: Mapping[int, list[Slot]]
-    """By rank: the slots in which its part is unknown."""
+    """By rank: the slots for which it is unknown what the rank did."""
 
     @classmethod
     def of(
@@ -84,7 +84,7 @@ class Job(Struct, frozen=True):
         free = missed & timeline.idle.union(timeline.positions)
         elsewhere = (elsewhere & free) | (missed - free)
         needed_in, unknown_in = _by_rank(slots, "absent", "busy"), _by_rank(slots, "unknown")
-        for rank in elsewhere:  # what holds it there is not recorded
+        for rank in elsewhere:  # what blocks it there is not recorded
             unknown_in.setdefault(rank, []).extend(needed_in.get(rank, ()))
         return cls(tuple(slots), stands, free, elsewhere, needed_in, unknown_in)
 

@@ -1,7 +1,8 @@
-"""Replay: would the recorded job have gone on with a repair, and does it stop where it stopped without it?
+"""Replay: would the recorded job have continued with a repair, and does it stop where it did without it?
 
-What a rank does once all its recorded calls are done is not recorded. It is taken to go on as its peers expect, unless the
-repair says that this is what it did not do. A rank without a dump is taken to have come wherever nothing held it.
+Nothing records what a rank does after its last recorded call. The replay assumes that it continues as its peers expect,
+unless the repair says that this is what it failed to do. A rank without a dump is assumed to reach every call unless
+something blocks it.
 """
 
 from collections import Counter
@@ -16,27 +17,27 @@ from forkpoint.replay.job import Job, Slot
 
 class RepairKind(StrEnum):
     GO_ON = "go-on"
-    """These ranks go on: their host, process or start was what failed."""
+    """These ranks continue: their host, process or startup had failed."""
     ISSUE = "issue"
-    """They issue the call that the others made, before the call in which they stand."""
+    """They issue the call that the others made, before the call in which they wait."""
     LEAVE_OUT = "leave-out"
-    """They do not make the call they wait in: the other ranks never made it."""
+    """They do not make the call in which they wait: the other ranks never made it."""
     FIT = "fit"
-    """They bring to the call what the others brought."""
+    """They make the call with the sizes and types of the others."""
     ORDER = "order"
-    """They make their calls in the order of the others."""
+    """They make their calls in the others' order."""
     FINISH = "finish"
     """The call itself finishes: the GPU or the link of these ranks works."""
 
 
 class Repair(Struct, frozen=True):
-    """The smallest change to what ranks did, under which all would have gone on."""
+    """The smallest change to what ranks did with which all would have continued."""
 
     kind: RepairKind
     ranks: frozenset[int]
-    """Empty with FINISH and FIT: nobody is named."""
+    """May be empty with FINISH and FIT: no rank is named."""
     group: ProcessGroup | None = None
-    """In which the call is; None: wherever these ranks are missed."""
+    """The call's group; None: wherever these ranks are missing."""
     channel: tuple[int, int] | None = None
     seq: int | None = None
     beside: frozenset[ProcessGroup] = frozenset()
@@ -44,18 +45,18 @@ class Repair(Struct, frozen=True):
 
 
 class Replay(Struct, frozen=True):
-    """What replaying shows of a repair."""
+    """The result of replaying a repair."""
 
     stops: bool
-    """Without the repair, every waiting rank stays blocked, and what the repair changes is the reason."""
+    """Without the repair, every waiting rank stays blocked, because of what the repair changes."""
     goes_on: bool
-    """With the repair, every call that ranks wait in finishes."""
+    """With the repair, every call in which ranks wait finishes."""
     assumed: int
-    """Ranks without a dump that must stand in another call that is held."""
+    """Number of ranks without a dump that must be in another blocked call."""
     unseen: int
-    """Ranks without a dump that must stand in a call that no dump shows."""
+    """Number of ranks without a dump that must be in a call that no dump shows."""
     rounds: tuple[tuple[Slot, ...], ...]
-    """The calls that finish with the repair, one after the other."""
+    """The calls that finish with the repair; those of a round finish together."""
 
     @property
     def explains(self) -> bool:
@@ -63,12 +64,12 @@ class Replay(Struct, frozen=True):
 
     @property
     def cost(self) -> tuple[int, int]:
-        """The less must be assumed, the better."""
+        """Lower is better: fewer assumptions."""
         return self.unseen, self.assumed
 
 
 def replay(job: Job, repair: Repair) -> Replay:
-    """Run the recorded end of the job without the repair, and with it."""
+    """Runs the recorded end of the job without the repair, and with it."""
     stop = _Stop(job, repair)
     rounds = _run(job, repair)
     finished = {slot for done in rounds for slot in done}
@@ -86,10 +87,10 @@ def replay(job: Job, repair: Repair) -> Replay:
 
 
 class _Stop:
-    """Which slots cannot finish while the repair is not made, and what must be assumed for it.
+    """Which slots cannot finish without the repair, and what must be assumed for that.
 
-    A slot is held if a rank that it needs stands in a slot that is held. Where only ranks without a dump could hold it, one
-    of them is assumed to stand in another call: first one that is needed in a call that is held, then any.
+    A slot is blocked (`held`) if a rank that it needs waits in a blocked slot. If only ranks without a dump could block it,
+    one of them is assumed to be in another call: preferably a member of a blocked call's group, else any.
     """
 
     def __init__(self, job: Job, repair: Repair) -> None:
@@ -107,7 +108,7 @@ class _Stop:
             self._hold(job.unknown_in[rank])
 
     def _hold(self, slots: Iterable[Slot]) -> None:
-        """These, and all that wait for ranks that stand in them."""
+        """Marks these slots as blocked, and all that wait for ranks in them."""
         found = list(slots)
         while found:
             slot = found.pop()
@@ -118,7 +119,7 @@ class _Stop:
             found += [other for rank in slot.waiting for other in self._job.needed_in.get(rank, ())]
 
     def _next(self, among: set[int] | None) -> int | None:
-        """The rank without a dump that could hold most of the slots that nothing holds yet."""
+        """The rank without a dump that could block most of the slots that are not blocked yet."""
         left = (slot for slot in self._job.slots if slot not in self.held)
         missed = Counter(rank for slot in left for rank in slot.unknown | (slot.absent & self._job.elsewhere))
         fitting = [rank for rank in missed if among is None or rank in among]
@@ -126,7 +127,7 @@ class _Stop:
 
 
 def _is_cause(slot: Slot, job: Job, repair: Repair) -> bool:
-    """The slot does not finish because of what the repair changes."""
+    """The slot does not finish, because of what the repair changes."""
     missed = not repair.ranks.isdisjoint(slot.missing)
     match repair.kind:
         case RepairKind.GO_ON:
@@ -145,8 +146,8 @@ def _is_cause(slot: Slot, job: Job, repair: Repair) -> bool:
 
 
 def _nobody_else_idles(job: Job, repair: Repair) -> bool:
-    """Whether only ranks that the repair changes are idle: any other idle rank would have reached the call by itself. Where a
-    call should have been left out, idle ranks are expected.
+    """Whether only ranks that the repair changes are idle: any other idle rank would have reached the call by itself. If a call
+    should have been left out, idle ranks are expected.
     """
     if repair.kind is RepairKind.LEAVE_OUT:
         return True
@@ -160,7 +161,7 @@ def _nobody_else_idles(job: Job, repair: Repair) -> bool:
 
 _MENDS_CALLS = (RepairKind.FINISH, RepairKind.FIT)
 _MENDS_MESSAGES = (*_MENDS_CALLS, RepairKind.ISSUE, RepairKind.LEAVE_OUT)
-"""Where all seem to have come: messages pair by order, so that one too few or too many goes unseen."""
+"""Repairs for a slot that all ranks seem to have reached. Messages pair by order, so one too few or too many is not visible."""
 
 
 def _run(job: Job, repair: Repair) -> tuple[tuple[Slot, ...], ...]:
@@ -176,20 +177,20 @@ def _run(job: Job, repair: Repair) -> tuple[tuple[Slot, ...], ...]:
 
 def _finishes(slot: Slot, finished: set[Slot], job: Job, repair: Repair) -> bool:
     if repair.kind is RepairKind.LEAVE_OUT and slot.waiting <= repair.ranks:
-        return True  # it is not made
+        return True  # with the repair, nobody makes this call
     if slot.misfit and not _mends(slot, repair):
         return False
     if not slot.missing and not slot.busy and not slot.misfit:
         kinds = _MENDS_MESSAGES if slot.channel else _MENDS_CALLS
         return repair.kind in kinds and _is_at(slot, repair)
-    # Who brought less to a call may have finished its part of it, and stand in a later one.
+    # A rank that passed fewer elements to a call may have finished its part, and wait in a later call.
     mended = slot.misfit or (slot.channel is not None and repair.kind is RepairKind.FIT and _is_at(slot, repair))
     needed = slot.absent if mended else slot.absent | slot.busy
     return all(_comes(rank, slot, finished, job, repair) for rank in needed)
 
 
 def _comes(rank: int, slot: Slot, finished: set[Slot], job: Job, repair: Repair) -> bool:
-    """`slot` needs this rank. What it would do next is taken to be this call, once nothing holds it."""
+    """Whether a rank that `slot` needs reaches it. Its next call is assumed to be this one, once nothing blocks it."""
     if rank in repair.ranks and repair.kind in (RepairKind.GO_ON, RepairKind.ORDER):
         return True
     if rank in repair.ranks and repair.kind is RepairKind.ISSUE and _is_at(slot, repair):
@@ -203,10 +204,10 @@ def _mends(slot: Slot, repair: Repair) -> bool:
 
 
 def _is_at(slot: Slot, repair: Repair) -> bool:
-    """Calls of a group pair by number: one call too few or too many moves all that follow it.
+    """Whether the repair changes this slot. Collectives pair by number: one too few or too many moves all that follow.
 
-    A batch of messages finishes as a whole and is told by one of them: an end of the channel that stands in any message
-    of the group stands in the batch. Messages of ring buffers that have wrapped have no common number.
+    A batch of messages finishes as a whole, and one message represents it: if an end of the channel waits in any message
+    of the group, it waits in the batch. Messages in ring buffers that have wrapped around have no common number.
     """
     if repair.group is None:
         return True

@@ -1,1 +1,1 @@
-"""Verdict -> text, JSON, Markdown, SARIF, a page: one file per output. Reports look at nothing but the verdict."""
+"""Verdict -> text, JSON, Markdown, SARIF, a page: one file per output. Reports use only the verdict."""

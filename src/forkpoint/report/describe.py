@@ -1,8 +1,8 @@
-"""Parts of a verdict in words, as several reports say them. Not yet escaped: each report does that itself."""
+"""Descriptions of parts of a verdict, shared by several reports. Not escaped: each report does that itself."""
 
 from collections import Counter
 
-from forkpoint.model.incident import Cohort, Divergence
+from forkpoint.model.incident import Cohort, Divergence, Role
 from forkpoint.model.verdict import Coverage, Evidence, Verdict
 
 _MAX_SIZES = 2
@@ -38,7 +38,7 @@ def describe_slot(divergence: Divergence) -> str:
 
 
 def describe_cohort(cohort: Cohort) -> str:
-    words = [cohort.op or "nothing here;"]
+    words = [cohort.op or ("not known:" if cohort.role is Role.SILENT else "issued nothing here;")]
     if cohort.sizes:
         words += [str(list(size)) for size in cohort.sizes[:_MAX_SIZES]]
         hidden = len(cohort.sizes) - _MAX_SIZES
@@ -52,14 +52,14 @@ def describe_cohort(cohort: Cohort) -> str:
 
 
 def suspects_first(verdict: Verdict) -> list[Cohort]:
-    """The reader looks for them, and only a few cohorts fit."""
+    """The cohorts with suspects first: readers look for them, and only a few cohorts fit."""
     suspects = frozenset(verdict.suspects)
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     return sorted(cohorts, key=lambda cohort: suspects.isdisjoint(cohort.ranks))
 
 
 def short_names(verdict: Verdict) -> dict[str, str]:
-    """Of each file that the verdict cites or sets aside, the end of its path that no other of them has."""
+    """For each file that the verdict cites or sets aside, the shortest end of its path that is unique among them."""
     files = {item.file for item in verdict.evidence} | {one.file for one in verdict.coverage.set_aside}
     parts = {file: file.split("/") for file in files}
     names: dict[str, str] = {}
@@ -71,7 +71,7 @@ def short_names(verdict: Verdict) -> dict[str, str]:
 
 
 def cited(verdict: Verdict) -> list[tuple[str, Evidence]]:
-    """Evidence numbered as in the JSON, what concerns a suspect first."""
+    """Evidence numbered as in the JSON; that of suspects first."""
     suspects = frozenset(verdict.suspects)
     numbered = [(f"E{number}", item) for number, item in enumerate(verdict.evidence, start=1)]
     return sorted(numbered, key=lambda pair: pair[1].rank not in suspects)

@@ -1,4 +1,4 @@
-"""The fork as a drawing: two lanes that run together and part. In the page's first panel, and as an image to share."""
+"""A drawing of the fork: two lanes that run together and then separate. For the page, and as an image to share."""
 
 import textwrap
 from html import escape as escape_html
@@ -27,7 +27,7 @@ class _Side(Struct, frozen=True):
     ranks: tuple[int, ...]
     did: str
     stops: bool
-    """It did not come to the call."""
+    """It did not reach the call."""
     odd: bool
 
     @property
@@ -36,7 +36,7 @@ class _Side(Struct, frozen=True):
 
 
 def draw_fork(verdict: Verdict) -> str:
-    """Elements inside a `viewBox` of WIDTH by HEIGHT, in ASCII; empty where no two sides are known."""
+    """SVG elements for a `viewBox` of WIDTH by HEIGHT, in ASCII; empty unless two sides are known."""
     sides = _sides(verdict)
     if sides is None:
         return ""
@@ -56,7 +56,7 @@ def draw_fork(verdict: Verdict) -> str:
 
 
 def _sides(verdict: Verdict) -> tuple[_Side, _Side] | None:
-    """The usual side, and the one that left; where nobody is a suspect, the two largest."""
+    """The usual side and the suspects' side; without suspects, the two largest cohorts."""
     cohorts = suspects_first(verdict)
     suspects = frozenset(verdict.suspects)
     if suspects and len(cohorts) == 1 and set(cohorts[0].ranks) - suspects:
@@ -73,11 +73,11 @@ def _sides(verdict: Verdict) -> tuple[_Side, _Side] | None:
 
 def _side(cohort: Cohort, ranks: tuple[int, ...], *, odd: bool) -> _Side:
     if cohort.op is None or cohort.role in _AWAY:
-        return _Side(ranks, cohort.where or "did not come", stops=True, odd=odd)
+        return _Side(ranks, cohort.where or "did not reach it", stops=True, odd=odd)
     call, place = plain_call(cohort.op), plain_place(cohort.stack)
-    told = f"{_DOES.get(cohort.role, _IS)[len(ranks) > 1]} {call}"
-    whole = f"{told} at {place}" if place else told
-    return _Side(ranks, whole if len(whole) <= _MAX_TEXT else told, stops=False, odd=odd)
+    short = f"{_DOES.get(cohort.role, _IS)[len(ranks) > 1]} {call}"
+    full = f"{short} at {place}" if place else short
+    return _Side(ranks, full if len(full) <= _MAX_TEXT else short, stops=False, odd=odd)
 
 
 def _place(verdict: Verdict) -> str:
@@ -106,7 +106,7 @@ def _safe(text: str, limit: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The image to share: 1200 by 630, as chats and trackers show links.
+# The image to share: 1200 by 630, the size in which chats and trackers preview links.
 
 _STYLE = """\
 text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif;fill:#16191d}
@@ -119,9 +119,9 @@ _LINE_HEIGHT = 50
 
 
 def render_share(verdict: Verdict) -> str:
-    """One SVG file in ASCII: the sentence, the lanes, how sure it is. It asks for nothing and runs nothing."""
+    """One SVG file in ASCII: headline, lanes and confidence. It loads nothing and runs nothing."""
     lines = textwrap.wrap(escape(verdict.headline).replace("`", ""), _LINE_CHARS)[:_MAX_HEADLINE_LINES]
-    told = "".join(
+    headline = "".join(
         f'<text class="headline" x="60" y="{140 + place * _LINE_HEIGHT}">{_safe(line, 80)}</text>'
         for place, line in enumerate(lines)
     )
@@ -134,7 +134,7 @@ def render_share(verdict: Verdict) -> str:
         f'<style>{_STYLE}</style><rect width="1200" height="630" fill="#ffffff"/>'
         f'<text class="brand" x="60" y="74">forkpoint</text><text class="small" x="206" y="74">{_safe(facts, 80)}</text>'
         f'<text class="small" x="1140" y="74" text-anchor="end">{_safe(_coverage(verdict), 60)}</text>'
-        f"{told}{lanes}</svg>\n"
+        f"{headline}{lanes}</svg>\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Verdict -> JSON, schema `forkpoint.verdict/1` (`verdict.schema.json` beside this file)."""
+"""Verdict -> JSON, schema `forkpoint.verdict/1` (see `verdict.schema.json`)."""
 
 import re
 from typing import cast
@@ -19,13 +19,13 @@ Json = str | int | float | bool | None | list["Json"] | tuple["Json", ...] | dic
 
 
 def render_json(verdict: Verdict) -> str:
-    """One ASCII document without a final newline. Strings from input are data: nothing in it can act on a terminal."""
-    # A thousand ranks on a thousand lines help nobody.
+    """One ASCII document without a final newline. Strings from input are escaped: none can control a terminal."""
+    # Lists of numbers go on one line: a thousand ranks on a thousand lines help nobody.
     return _NUMBER_LIST.sub(_on_one_line, ascii_json(_valid(verdict_document(verdict)), indent=2))
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Json]:
-    """Sites, coverage, evidence, probes and fixes are written as they are: their fields are part of the schema."""
+    """Sites, coverage, evidence, probes and fixes are written with their own fields, which are part of the schema."""
     ids = {evidence: f"E{number}" for number, evidence in enumerate(verdict.evidence, start=1)}
     return {
         "schema": SCHEMA,
@@ -115,7 +115,7 @@ def _moment(moment: Moment) -> Json:
 
 
 def _as_is(value: object) -> dict[str, Json]:
-    """A value of the model by its own field names."""
+    """A value of the model, with its own field names."""
     return cast("dict[str, Json]", msgspec.to_builtins(value))
 
 

@@ -1,4 +1,4 @@
-"""Verdict -> Markdown for tickets and chat, in which strings from input can do nothing: no markup, no mention, no link."""
+"""Verdict -> Markdown for tickets and chat. Strings from input are neutralised: no markup, no mention, no link."""
 
 import re
 from collections.abc import Sequence
@@ -17,31 +17,31 @@ from forkpoint.report.escape import escape
 from forkpoint.report.snippet import render_snippet
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Strings from input as Markdown that can do nothing: no markup, no mention, no link, no way out of a block.
+# Neutralises strings from input: no markup, no mention, no link, no escape from a block.
 #
-# What may mean something goes into a code span, where GitHub and Slack alike take it literally. Escaping with
-# backslashes is not enough: mentions, issue numbers and bare addresses are looked for after it is undone.
+# Anything that may have a meaning goes into a code span, which both GitHub and Slack take literally. Backslashes are not
+# enough: mentions, issue numbers and bare URLs are searched for after unescaping.
 
 _PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:[.,-][0-9]+)*)\)?")
-"""A word or a number. `train.py` is neither: chat programs make a link of it."""
+"""A word or a number. `train.py` is neither: chat programs turn it into a link."""
 _LISTED = re.compile(r"[0-9]+[.)]")
-"""`1.` at the start of a line makes a list of it."""
+"""`1.` at the start of a line would start a list."""
 _CODE = re.compile(r"`([^`]+)`")
 _ENDS = ".,;:"
 _FENCE = re.compile(r"`{3,}")
 
 
 def sentence(text: str, limit: int) -> str:
-    """On one line, with every word that is more than a word as code. What is code already stays one span."""
+    """One line, with everything but plain words and numbers as code. Text in backticks stays one code span."""
     shown = _cut(escape(text[:limit]), text, limit).strip()
-    # Every second part stood between backticks.
+    # Every second part was between backticks.
     *parts, last = _CODE.split(shown)
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return "".join([part for prose, quoted in pairs for part in (_words(prose), code(quoted))] + [_words(last)])
 
 
 def _words(prose: str) -> str:
-    """Neighbours that need it share one code span."""
+    """Neighbouring words that need it share a code span."""
     shown: list[str] = []
     held: list[str] = []
     for place, word in enumerate(prose.split(" ")):
@@ -58,18 +58,18 @@ def _words(prose: str) -> str:
 
 
 def code(text: str, limit: int = 300) -> str:
-    """A code span. Backticks become quotes: there is no way to write them that both GitHub and Slack understand."""
+    """A code span. Backticks become quotes: no notation for them works in both GitHub and Slack."""
     shown = _cut(escape(text[:limit]), text, limit).replace("`", "'").strip()
     return f"`{shown}`" if shown else "-"
 
 
 def cell(text: str, limit: int = 120) -> str:
-    """A code span in a table. A bar would end the cell whatever stands before it."""
+    """A code span in a table. A `|` would end the cell even if escaped, so it is replaced."""
     return code(text.replace("|", "¦"), limit)
 
 
 def fenced(patch: str, kind: str = "diff") -> list[str]:
-    """The lines of a fenced block. Tabs stay: a patch is to be applied."""
+    """The lines of a fenced block. Tabs stay, so that a patch can be applied."""
     lines = ["\t".join(map(escape, line.split("\t"))) for line in patch.rstrip("\n").split("\n")]
     fence = "`" * max(3, 1 + max((len(run) for line in lines for run in _FENCE.findall(line)), default=0))
     return [f"{fence}{kind}", *lines, fence]
@@ -80,10 +80,10 @@ def _cut(shown: str, text: str, limit: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Verdict -> Markdown for tickets and chat: one heading, then who, where, what to do, on what evidence.
+# Verdict -> Markdown: one heading, then who, where, what to do, and the evidence.
 
 MAX_LINES = 60
-"""A ticket is read on one page. The report holds to it; patches that would not fit are left to --json."""
+"""A ticket should fit on one page. Patches that do not fit are left to --json."""
 
 _MAX_COHORTS = 5
 _MAX_RANGES = 8
@@ -112,13 +112,13 @@ def render_seen(lines: Sequence[str]) -> str:
 
 
 def render_markdown(verdict: Verdict, *, embed_source: bool = True) -> str:
-    """At most MAX_LINES lines, ending in a newline. Patches and lines of the source take what the rest leaves, where they may
-    be shown.
+    """At most MAX_LINES lines, ending in a newline. With `embed_source`, patches and lines of the source get the remaining
+    room.
     """
-    told = sentence(verdict.headline, _SUMMARY) or "-"
-    head = [f"# forkpoint: {verdict.cause}", "", f"**{told}**", "", _facts(verdict)]
+    headline = sentence(verdict.headline, _SUMMARY) or "-"
+    head = [f"# forkpoint: {verdict.cause}", "", f"**{headline}**", "", _facts(verdict)]
     if verdict.divergence is None and verdict.summary != verdict.headline:
-        head += ["", sentence(verdict.summary, _SUMMARY)]  # a divergence is told below
+        head += ["", sentence(verdict.summary, _SUMMARY)]  # a divergence is described below
     head += [*_cohorts(verdict), *_hypotheses(verdict), *_sites(verdict)]
     tail = [*_evidence(verdict), "", _coverage(verdict), *_next(verdict)]
     head += _snippet(verdict) if embed_source else []
@@ -161,7 +161,7 @@ def _cohorts(verdict: Verdict) -> list[str]:
 
 
 def _hypotheses(verdict: Verdict) -> list[str]:
-    """Of what is not decided: each reading with what decides it."""
+    """For an undecided verdict: each explanation with what would decide it."""
     if verdict.cause != Cause.INCONCLUSIVE:
         return []
     rows = [
@@ -176,14 +176,14 @@ def _sites(verdict: Verdict) -> list[str]:
     return ["", "**Where**", "", *shown] if shown else []
 
 
-def _site(site: Site, told: str) -> str:
+def _site(site: Site, summary: str) -> str:
     decided = f": {code(site.condition)}" if site.condition else ""
-    why = f", {sentence(site.why, _SENTENCE)}" if site.why and site.why not in told else ""
+    why = f", {sentence(site.why, _SENTENCE)}" if site.why and site.why not in summary else ""
     return f"- {code(f'{site.file[-200:]}:{site.line}')} in {code(site.function)}{decided}{why}"
 
 
 def _remedies(verdict: Verdict, room: int, *, embed_source: bool) -> list[str]:
-    """What to do, each with its patch where that fits."""
+    """What to do, each with its patch if it fits."""
     if verdict.cause == Cause.HEALTHY:
         return []
     offered: list[tuple[str, Fix | Probe]] = [("Fix", fix) for fix in verdict.fixes[:_MAX_REMEDIES]]

@@ -1,4 +1,4 @@
-"""A verdict's document for what leaves the process: secrets in its texts are masked, and all else stays as it is."""
+"""Masks secrets in the texts of a verdict's JSON document, before it leaves the process."""
 
 from forkpoint.redact import mask_secrets
 from forkpoint.report.json_report import Json

@@ -1,4 +1,4 @@
-"""Verdict -> a piece of HTML for notebooks: the sentence, who did what, and where. No script, no style sheet, no link."""
+"""Verdict -> HTML for notebooks: the headline, who did what, and where. No script, no style sheet, no link."""
 
 from html import escape as escape_html
 
@@ -13,9 +13,9 @@ _MAX_RANGES = 8
 _MAX_CHARS = 1200
 
 
-def render_snippet(verdict: Verdict) -> str:
+def render_notebook(verdict: Verdict) -> str:
     suspect = f", suspect: {name_ranks(verdict.suspects, _MAX_RANGES)}" if verdict.suspects else ""
-    sure = f"confidence {verdict.confidence:.2f}, " if verdict.confidence else ""  # none where nothing is claimed
+    sure = f"confidence {verdict.confidence:.2f}, " if verdict.confidence else ""  # 0 if nothing is claimed
     facts = f"{sure}action {verdict.action}{suspect}"
     parts = [
         f"<p><strong>{_text(verdict.headline)}</strong></p>",
@@ -55,5 +55,5 @@ def _describe_site(site: Site) -> str:
 
 
 def _text(text: str) -> str:
-    """Every string goes through here."""
+    """All strings from input go through here."""
     return escape_html(escape(text[:_MAX_CHARS]))

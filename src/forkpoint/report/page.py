@@ -1,4 +1,4 @@
-"""Verdict -> one self-contained HTML file: opens from disk, asks for nothing, runs nothing but its own script."""
+"""Verdict -> one self-contained HTML file: opens from disk, loads nothing, runs only its own script."""
 
 import base64
 import re
@@ -16,14 +16,14 @@ from forkpoint.report.fork_svg import draw_fork, render_share
 from forkpoint.report.page_data import bounded, encode, render_document
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a page has besides when it is served: a script that hears of news. A page on disk has none of it.
+# Additions for a page that is served: a script that listens for updates. A page on disk does not have it.
 
 
 class Live(Struct, frozen=True):
     events: str
-    """The address to listen at, on the same server. Put in as it is."""
+    """The URL of the event stream, on the same server. Inserted without escaping."""
     home: str | None = None
-    """That of the list of incidents, if there is one. Put in as it is."""
+    """The URL of the list of incidents, if there is one. Inserted without escaping."""
 
 
 @cache
@@ -32,12 +32,12 @@ def live_script() -> str:
 
 
 def write_live(live: Live) -> str:
-    """The elements that belong to the end of the body."""
+    """The elements for the end of the body."""
     return f'<script type="text/plain" id="live">{live.events}</script>\n<script>{live_script()}</script>\n'
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The page without data: document, style and script of the front end, put together with a policy that allows no more.
+# The page without data: HTML, style and script of the front end, with a security policy that allows only these.
 
 _MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE|FORK|SHARE|SEEN)@@")
 _POLICY = (
@@ -47,7 +47,7 @@ _POLICY = (
 
 class Page(Struct, frozen=True):
     html: str
-    """With a mark like `@@STYLE@@` where each part belongs."""
+    """With a placeholder like `@@STYLE@@` for each part."""
     style: str
     script: str
 
@@ -60,38 +60,38 @@ def read_page() -> Page:
 
 
 class PageParts(Struct, frozen=True):
-    """What is put in as it is: already escaped."""
+    """The parts to insert, already escaped."""
 
     title: str
     verdict: str
     picture: str
     fork: str
-    """The elements of a drawing."""
+    """SVG elements."""
     share: str
-    """An image, in base64."""
+    """An image in base64."""
     seen: str = ""
     """A paragraph about earlier incidents."""
 
 
-def assemble(page: Page, told: PageParts, live: Live | None = None) -> str:
-    """`live`: only where it is served."""
+def assemble(page: Page, content: PageParts, live: Live | None = None) -> str:
+    """`live`: only for a page that is served."""
     parts = {
         "CSP": write_policy(page.style, page.script, live=live is not None),
-        "TITLE": told.title,
+        "TITLE": content.title,
         "STYLE": page.style,
         "SCRIPT": page.script,
-        "VERDICT": told.verdict,
-        "PICTURE": told.picture,
-        "FORK": told.fork,
-        "SHARE": told.share,
-        "SEEN": told.seen,
+        "VERDICT": content.verdict,
+        "PICTURE": content.picture,
+        "FORK": content.fork,
+        "SHARE": content.share,
+        "SEEN": content.seen,
     }
-    # In one pass: a mark inside what is put in stays text.
+    # In one pass, so that a placeholder inside the content stays text.
     return _MARK.sub(lambda mark: parts[mark[1]], page.html if live is None else _with_live(page.html, live))
 
 
 def write_policy(style: str, *scripts: str, live: bool) -> str:
-    """Allows this style, these scripts, and a live page the stream of its own server."""
+    """Allows only this style and these scripts; for a live page also the stream from its own server."""
     allowed = " ".join(f"'{_hash(script)}'" for script in ((*scripts, live_script()) if live else scripts))
     return _POLICY.format(scripts=allowed or "'none'", style=_hash(style)) + ("; connect-src 'self'" if live else "")
 
@@ -102,29 +102,27 @@ def _with_live(html: str, live: Live) -> str:
 
 
 def _hash(text: str) -> str:
-    """As a Content-Security-Policy names the one script or style that may act."""
+    """The hash by which a Content-Security-Policy allows one script or style."""
     return f"sha256-{base64.b64encode(sha256(text.encode()).digest()).decode('ascii')}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Verdict -> one self-contained HTML file: opens from disk, asks for nothing, runs nothing but its own script.
-#
-# The front end (`forkpoint/web`) is put in as it is; the verdict and its picture travel inside as data.
+# Verdict -> page. The front end (`forkpoint/web`) is inserted unchanged; the verdict and its picture are embedded as data.
 
 __all__ = ["Live", "encode", "render_html"]
 
 
 def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = None, seen: Sequence[str] = ()) -> str:
-    """All that comes from input is ASCII: escaped inside JSON, or compressed in base64. `page`: another front end.
+    """Everything from input is ASCII: escaped inside JSON, or compressed in base64. `page`: another front end.
 
-    `live`: for a page that is served, which then loads itself again when there is news. `seen`: lines about earlier incidents.
+    `live`: for a page that is served, which reloads when there is an update. `seen`: lines about earlier incidents.
     """
     picture = "" if verdict.picture is None else base64.b64encode(encode(verdict.picture)).decode("ascii")
     share = base64.b64encode(render_share(verdict).encode("ascii")).decode("ascii")
-    told = PageParts(
+    content = PageParts(
         f"forkpoint: {verdict.cause}", render_document(verdict), picture, draw_fork(verdict), share, _seen(seen)
     )
-    return assemble(page or read_page(), told, live)
+    return assemble(page or read_page(), content, live)
 
 
 def _seen(lines: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a page holds: the verdict's JSON with bounded strings and rank ranges, and the picture as columns of numbers."""
+"""The data in a page: the verdict's JSON with shortened strings and rank ranges, and the picture as columns of numbers."""
 
 import json
 import struct
@@ -16,16 +16,16 @@ from forkpoint.report.escape import valid_text
 from forkpoint.report.json_report import Json, verdict_document
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Strings of input, short enough to carry about and valid as text.
+# Strings from input, shortened and valid as text.
 
 MAX_TEXT = 500
-"""Of a name, a path, a line of a log."""
+"""Characters of a name, a path, a line of a log."""
 MAX_LONG_TEXT = 2000
 MAX_PATCH = 20_000
 
 
 def bounded(text: str, limit: int = MAX_TEXT) -> str:
-    r"""Cut with a mark that says how long it was; lone surrogates (undecodable bytes of a name) as text `\udcff`."""
+    r"""Shortens a text and notes its length; lone surrogates (undecodable bytes of a name) become text `\udcff`."""
     short = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
     return valid_text(short)
 
@@ -34,13 +34,13 @@ def bounded(text: str, limit: int = MAX_TEXT) -> str:
 # Lists of ranks as ranges: `0-6,8,16-128/8`.
 
 MAX_RANGES = 200
-"""More would fill the page, and nobody reads them."""
+"""More would fill the page, and nobody would read them."""
 
 
 class Ranges(Struct, frozen=True):
     count: int
     text: str
-    """`a-b/s`: every s-th from a to b. Ends in `,...` where there are more than MAX_RANGES."""
+    """`a-b/s`: every s-th rank from a to b. Ends in `,...` if there are more than MAX_RANGES."""
 
 
 def as_ranges(ranks: Iterable[int]) -> Ranges:
@@ -61,7 +61,7 @@ def _write(first: int, last: int, step: int) -> str:
 
 
 def _steps(ordered: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Runs of equal distance. Two ranks that are not neighbours do not make a run."""
+    """(first, last, step) of runs with equal steps. Two ranks that are not neighbours are not a run."""
     at = 0
     while at < len(ordered):
         end, step = at, 1
@@ -77,13 +77,13 @@ def _steps(ordered: list[int]) -> Iterator[tuple[int, int, int]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The verdict's JSON as the page holds it: that of `--json`, with rank lists as ranges and every string bounded.
+# The verdict's JSON in the page: like `--json`, but with rank lists as ranges and shortened strings.
 #
-# A job of 10,000 ranks names most of them in every moment; as lists they would outweigh the whole page.
+# In a job of 10,000 ranks every moment names most of them; as lists these would be larger than the rest of the page.
 
 _RANKS = frozenset({"ranks", "suspects"})
 _ITEMS = {"sides": "ranks"}
-"""What the items of a list are, where they are not named like the list."""
+"""Lists whose items are treated like another key."""
 _LIMITS = {
     "patch": MAX_PATCH,
     "summary": MAX_LONG_TEXT,
@@ -104,11 +104,11 @@ _MAX_ITEMS = {
     "steps": 40,
 }
 _MAX_OTHERS = 200
-"""Of any other list. The timeline is no longer than that."""
+"""Limit of any other list. The timeline is never longer."""
 
 
 def render_document(verdict: Verdict) -> str:
-    """ASCII that can stand inside a script element: nothing in it can end that element or act on a terminal."""
+    """ASCII for a script element: nothing in it can end that element or control a terminal."""
     left_out: dict[str, int] = {}
     embeds_source = verdict.picture is not None and verdict.picture.embeds_source
     whole = verdict_document(verdict if embeds_source else _without_patches(verdict))
@@ -123,7 +123,7 @@ def render_document(verdict: Verdict) -> str:
 
 
 def _without_patches(verdict: Verdict) -> Verdict:
-    """A patch holds lines of the user's source."""
+    """Patches contain lines of the user's source."""
     return replace(
         verdict,
         findings=tuple(
@@ -138,7 +138,7 @@ def _without_patches(verdict: Verdict) -> Verdict:
 
 
 def _for_page(value: Json, key: str, left_out: dict[str, int]) -> Json:
-    """`left_out`: by the name of a list, how many of its items are not there, in all lists of that name."""
+    """`left_out`: by the name of a list, how many items were dropped from all lists of that name."""
     if isinstance(value, str):
         return bounded(value, _LIMITS.get(key, MAX_TEXT))
     if isinstance(value, list | tuple) and key in _RANKS:
@@ -159,10 +159,10 @@ def _ranks(ranks: Sequence[Json]) -> Json:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Picture -> bytes, schema `forkpoint.picture/1`: a JSON header and columns of numbers, deflated.
+# Picture -> bytes, schema `forkpoint.picture/1`: a JSON header and columns of numbers, compressed.
 #
-# u32 length of the header, the header (padded with spaces), then sections; all begin at multiples of eight, counted
-# from the end of the header, and are little-endian. 64-bit numbers travel as doubles, which JavaScript reads at once.
+# u32 length of the header, the header (padded with spaces), then sections. Sections are little-endian and begin at multiples
+# of eight, counted from the end of the header. 64-bit numbers are stored as doubles, which JavaScript can read directly.
 
 PICTURE_SCHEMA = "forkpoint.picture/1"
 _ALIGN = 8

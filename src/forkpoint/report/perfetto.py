@@ -1,4 +1,6 @@
-"""Capture -> a trace for ui.perfetto.dev: a process per rank, a track per group and channel, a slice per op that a dump still holds. The dumps are read again for it."""
+"""Capture -> a trace for ui.perfetto.dev: a process per rank, a track per group and channel, a slice per recorded op. It
+reads the dumps again.
+"""
 
 import io
 import math
@@ -28,14 +30,14 @@ from forkpoint.traces.columns import DumpColumns
 from forkpoint.traces.summary import HeldTrack, held_tracks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Reads the dumps of a capture again, entry by entry, for exports: a capture keeps only what the stages need.
+# Reads the dumps of a capture again, for exports: a capture keeps only what the stages need.
 
 
 def read_dumps_again(
     paths: Sequence[str], capture: Capture, progress: Progress | None = None
 ) -> Iterator[tuple[RankTrace, DumpColumns]]:
-    """One dump at a time, of the ranks that the capture has. What cannot be read again (a pipe, a file that has gone or
-    has changed) is missing.
+    """One dump at a time, for the ranks in the capture. Dumps that cannot be read again (a pipe, a deleted or changed file)
+    are skipped.
     """
     wanted: dict[str, RankTrace] = {trace.file: trace for trace in capture.traces}
     files = find_files([path for path in paths if path != STDIN])
@@ -50,7 +52,7 @@ def read_dumps_again(
 
 
 def _dumps_in(path: str, wanted: dict[str, RankTrace]) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of what may be a wanted dump."""
+    """(name, content) of wanted dumps."""
     try:
         with open_file(path) as stream:
             if (name := shown(path)) in wanted:
@@ -80,16 +82,16 @@ def _decode(data: bytes, name: str) -> DumpColumns | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which slots get arrows between ranks: those around the places where ranks part.
+# Which slots get arrows between ranks: those around the divergences.
 
 MAX_SLOTS = 200
-"""More arrows than these hide what they should show."""
+"""More arrows would hide what they should show."""
 
 Ends = tuple[int, int] | None
 
 
-class Slots:
-    """The slots chosen, by number. A slot belongs to a group and a channel, or to a group's collectives."""
+class ArrowSlots:
+    """The chosen slots, by number. A slot belongs to a channel of a group, or to a group's collectives."""
 
     def __init__(self, verdict: Verdict) -> None:
         found = [verdict.divergence, *(finding.divergence for finding in verdict.findings)]
@@ -98,7 +100,7 @@ class Slots:
         self._numbers = {slot: number for number, slot in enumerate(dict.fromkeys(chosen), 1)}
 
     def number(self, name: str, members: tuple[int, ...] | None, channel: Ends, seq: int) -> int | None:
-        """None: no arrows here. A dump that does not state a group's members is taken at its name."""
+        """None: no arrows here. If a dump does not state a group's members, the name is enough."""
         for place, parting in enumerate(self._partings):
             group = parting.group
             same = group.name == name and parting.channel == channel and members in {None, group.ranks}
@@ -107,7 +109,7 @@ class Slots:
         return None
 
     def _nearest_first(self) -> Iterator[tuple[int, int]]:
-        """(index of the parting, seq), from the middle outwards."""
+        """(index of the divergence, seq), from the middle outwards."""
         if not self._partings:
             return
         for distance in count():
@@ -125,26 +127,25 @@ def _middle(parting: Divergence) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Capture -> a trace that ui.perfetto.dev and chrome://tracing open: a process per rank, a track per group and channel,
-# a slice per op that a dump still holds, arrows through the slots where ranks part.
+# Capture -> a trace that ui.perfetto.dev and chrome://tracing open, with arrows through the slots around divergences.
 #
-# A recorder knows when an op was issued and when its end was noticed, which is often long after the next was issued,
-# and slices of one track may not overlap. So a slice begins where its op was issued and ends at the latest where the
-# next one was; its arguments have the times as recorded. An op that never ended stays open.
+# A recorder knows when an op was issued and when its end was noticed, which is often long after the next op was issued; but
+# slices of one track must not overlap. So a slice begins when its op was issued, and ends no later than the next one
+# begins; its arguments have the recorded times. An op that never ended stays open.
 
 MAX_SLICES = 200_000
-"""About 150 MB, which the viewer still opens in a browser."""
+"""About 150 MB, which the viewer can still open in a browser."""
 
 _MAX_FRAMES = 4
 _MAX_SIZES = 2
 _MAX_CHARS = 200
 _OPEN_PART = 0.1
 _OPEN_US = 1000.0
-"""How much room an open slice gets behind the last op: a part of what is shown, and at least so much."""
+"""How far an open slice extends beyond the last op: this part of the whole time, and at least this much."""
 _NS_PER_US = 1000
 _NS_PER_S = 1_000_000_000
 _LAST_SECOND = 253_402_300_799
-"""Of the year 9999: dates go no further, and a file may claim any time."""
+"""Of the year 9999: `datetime` goes no further, and a file may claim any time."""
 _ENDED = frozenset({OpState.COMPLETED, OpState.ABORTED})
 
 Json = str | int | float | None | list["Json"] | dict[str, "Json"]
@@ -152,20 +153,20 @@ Event = dict[str, Json]
 
 
 class _Export(Struct):
-    """What is counted while events stream out."""
+    """The state while events are written."""
 
     zero_ns: int
-    slots: Slots
+    slots: ArrowSlots
     newest: int
-    """Entries per rank that are shown."""
+    """Number of entries per rank that are shown."""
     spare_pid: int
-    """The first number that is no rank. Tracks are numbered from the next on: a viewer takes a track with the number of
-    its process for the main one."""
+    """The first number that is not a rank. Tracks are numbered after it: a viewer takes a track with the number of its
+    process for the main thread."""
     tracks: int = 0
     slices: int = 0
     first: float = math.inf
     last: float = 0.0
-    """When the first and the last slice begin."""
+    """Begin of the first and of the last slice."""
     ranks: set[int] = field(default_factory=set)
     arrows: dict[int, list[tuple[float, int, int]]] = field(default_factory=dict)
     """Slot number -> (time, process, track) of each rank's op."""
@@ -177,11 +178,11 @@ class _Export(Struct):
 def export_perfetto(
     capture: Capture, verdict: Verdict, dumps: Iterable[tuple[RankTrace, DumpColumns]]
 ) -> Iterator[str]:
-    """The document in pieces, one dump in memory at a time. Strings from input are data; it is all ASCII."""
+    """The document in pieces, with one dump in memory at a time. All ASCII; strings from input are escaped."""
     newest = entries_per_rank([trace.entries for trace in capture.traces], MAX_SLICES)
     begun = [trace.first_ns for trace in capture.traces if trace.first_ns > 0]
     last_rank = max((trace.rank for trace in capture.traces), default=0)
-    export = _Export(min(begun, default=0), Slots(verdict), newest, spare_pid=last_rank + 1)
+    export = _Export(min(begun, default=0), ArrowSlots(verdict), newest, spare_pid=last_rank + 1)
     yield '{"displayTimeUnit": "ms", "traceEvents": ['
     before = "\n"
     for event in chain(_events(capture, verdict, dumps, export), _arrows(export), _end(export)):
@@ -203,7 +204,7 @@ def _events(
 
 
 def entries_per_rank(held: Sequence[int], budget: int) -> int:
-    """How many of its newest entries each rank may show, so that all together stay within the budget."""
+    """How many of its newest entries each rank may show, so that the total stays within the budget."""
     left, ranks = budget, len(held)
     for entries in sorted(held):
         if entries * ranks > left:
@@ -241,7 +242,7 @@ def _track(track: HeldTrack, rank: int, export: _Export) -> Iterator[Event]:
 
 
 def _starts(track: HeldTrack, zero_ns: int) -> list[int]:
-    """When each op was issued: never before the one that was issued before it, whatever a clock says."""
+    """When each op was issued; never earlier than the one before it, even if the clock went back."""
     starts: list[int] = []
     latest = zero_ns
     for op, _ in track.ops:
@@ -251,7 +252,7 @@ def _starts(track: HeldTrack, zero_ns: int) -> list[int]:
 
 
 def _span(op: Op, start: int, following: int | None) -> Event:
-    """How long the slice is. The last op of a track stays open if it never ended."""
+    """The length of the slice. The last op of a track stays open if it never ended."""
     if following is None and op.state not in _ENDED:
         return {"ph": "B"}
     ended = op.completed_ns if op.state in _ENDED and op.completed_ns else following or start
@@ -288,15 +289,15 @@ def _arguments(op: Op, started_ns: int, export: _Export) -> Json:
     return {name: value for name, value in known.items() if value not in (None, "")}
 
 
-@lru_cache(maxsize=512)  # ranks call from the same places, and telling whose code a frame is costs most
+@lru_cache(maxsize=512)  # ranks share call sites, and classifying frames is the slowest part
 def _frames(stack: Stack | None) -> Json:
-    """The innermost of the user's code; where there is none, the innermost of all."""
+    """The innermost frames of user code; without any, the innermost frame."""
     shown = user_frames(stack)[:_MAX_FRAMES] or (stack or ())[:1]
     return [_text(f"{frame.filename[-120:]}:{frame.line} {frame.name}") for frame in shown] or None
 
 
 def _arrows(export: _Export) -> Iterator[Event]:
-    """From the rank that came first to the one that came last: a viewer drops an arrow that goes back in time."""
+    """From the first rank to the last one in time: viewers drop arrows that go back in time."""
     for slot, points in export.arrows.items():
         ordered = sorted(points)
         phases = ["s", *["t"] * (len(ordered) - 2), "f"] if len(ordered) > 1 else []
@@ -306,7 +307,7 @@ def _arrows(export: _Export) -> Iterator[Event]:
 
 
 def _end(export: _Export) -> Iterator[Event]:
-    """A viewer draws what is open to the last event, where an op that nothing followed would not be seen."""
+    """An extra event at the end: viewers draw open slices up to the last event, so an op at the very end would be invisible."""
     if export.slices:
         ts = round(export.last + max((export.last - export.first) * _OPEN_PART, _OPEN_US), 3)
         name = "unfinished ops are drawn to here: when they ended is not known"
@@ -326,10 +327,10 @@ def _about(capture: Capture, verdict: Verdict, export: _Export) -> Event:
         "headline": escape(verdict.headline),
         "summary": escape(verdict.summary[:2000]),
         "time_zero": f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}.{export.zero_ns % _NS_PER_S:09}Z",
-        "clock": "each rank's times are by the clock of its own host",
+        "clock": "each rank's times are from the clock of its own host",
         "slices": export.slices,
-        "left_out": f"of {older} ranks all but their newest {export.newest} entries" if older else "nothing",
-        "arrows": f"through at most {MAX_SLOTS} slots around the places where ranks part: {len(export.arrows)} here",
+        "left_out": f"all but the newest {export.newest} entries of {older} ranks" if older else "nothing",
+        "arrows": f"through at most {MAX_SLOTS} slots around the places where ranks diverge: {len(export.arrows)} here",
         "not_read_again": format_ranks(missing, 100) or "none",
     }
 

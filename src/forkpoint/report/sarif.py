@@ -1,4 +1,4 @@
-"""Verdict -> SARIF 2.1.0: the place in source that let ranks part, within what GitHub code scanning takes."""
+"""Verdict -> SARIF 2.1.0: the place in the source where ranks diverged, within the limits of GitHub code scanning."""
 
 import hashlib
 import os
@@ -13,10 +13,10 @@ from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.report.escape import ascii_json, escape, valid_text
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What every SARIF 2.1.0 document of forkpoint is made of, within what GitHub code scanning takes.
+# Common parts of all SARIF documents that forkpoint writes.
 #
-# Its limits on parts: 1,000 locations in a result, of which it keeps 100; 255 characters of a rule's name and 1,024 of
-# its descriptions.
+# GitHub code scanning accepts 1,000 locations in a result, of which it keeps 100; 255 characters in a rule's name, and 1,024
+# in its descriptions.
 
 MAX_RELATED = 100
 MAX_NAME = 255
@@ -50,32 +50,33 @@ def notification(text: str) -> Row:
 
 
 def plain(text: str) -> str:
-    """Without what SARIF would take for a link."""
+    """Escapes what SARIF would take for a link."""
     return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
 
 
 def _uri(file: str) -> str:
-    """Relative to the current folder, which should be the repository's; absolute for what lies outside."""
+    """Relative to the current folder, which should be the repository; absolute for files outside it."""
     name = valid_text(file)
     path = Path(os.path.relpath(name or "unknown"))
     return Path(name).absolute().as_uri() if ".." in path.parts else quote(path.as_posix())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Verdict -> SARIF 2.1.0: the place in source that let ranks part, as GitHub code scanning shows it.
+# Verdict -> SARIF.
 
 _MAX_TEXT = 2000
 _MAX_PATH = 1000
 _SHOWN_DIRECTLY = 0.85
-"""The step of confidence from which on recorded facts show it: below, it is the best reading of them."""
+"""From this confidence on, recorded facts show the cause; below, it is the best explanation of them."""
 
 
 def render_sarif(verdict: Verdict) -> str:
-    """One ASCII document with one result. Without a site there is none: GitHub refuses a result without a place."""
+    """One ASCII document with one result, or none without a site: GitHub rejects results without a location."""
     healthy = verdict.cause == Cause.HEALTHY
     results = [] if healthy or not verdict.sites else [_result(verdict)]
-    said = [] if healthy or results else [notification(f"{_text(verdict.headline)} No place in source is known.")]
-    return render_run([_rule(verdict.cause)], results, said)
+    missing = f"{_text(verdict.headline)} The place in the source is not known."
+    notifications = [] if healthy or results else [notification(missing)]
+    return render_run([_rule(verdict.cause)], results, notifications)
 
 
 def _rule(cause: Cause) -> Row:
@@ -118,7 +119,7 @@ def _level(verdict: Verdict) -> str:
 
 
 def _message(verdict: Verdict, first: Site, related: list[Site]) -> str:
-    """The first sentence stands alone in lists. `[text](1)` links to a related location."""
+    """Lists show only the first sentence. `[text](1)` links to a related location."""
     parts = [plain(_text(verdict.headline)), plain(_text(verdict.summary))]
     if first.condition is not None:
         parts.append(f"Decided by: {plain(_text(first.condition))}")
@@ -137,8 +138,8 @@ def _place(site: Site, **more: object) -> Row:
 
 
 def _fingerprint(cause: Cause, site: Site) -> str:
-    """Says that two incidents are the same one. Without the line, which moves; the file itself is not read: its name
-    comes from the evidence. GitHub's upload adds the hash of the line where it has the source.
+    """Identifies incidents with the same cause and place. Without the line number, which changes. The file itself is not
+    read, since its name comes from the evidence; GitHub adds the hash of the line if it has the source.
     """
     parts = (cause, site.file.replace("\\", "/").rpartition("/")[2], site.function, site.condition or "")
     return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The fork in the source, as compilers show an error: the lines, a caret under the condition, and what each side did."""
+"""The fork in the source, like a compiler error: the lines, a caret under the condition, and what each side did."""
 
 import re
 from itertools import takewhile
@@ -15,7 +15,7 @@ from forkpoint.report.describe import describe_cohort, suspects_first
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.model.picture import Quote  # with all that a page draws
+    from forkpoint.model.picture import Quote  # slow to import
 
 MAX_DIFF_LINES = 15
 _BEFORE, _AFTER = 3, 4
@@ -25,13 +25,13 @@ _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? ")
 
 
 def find_quote(verdict: Verdict) -> "tuple[Site, Quote] | None":
-    """The lines around the first site, where source was read."""
+    """The first site and the lines around it, if the source was given."""
     quote = next((quote for quote in verdict.quotes if quote.site == 0), None)
     return (verdict.sites[0], quote) if quote and verdict.sites else None
 
 
 def render_snippet(verdict: Verdict, width: int) -> list[Text]:
-    """Empty where no source was read. No line is wider than `width`."""
+    """Empty if no source was given. No line is wider than `width`."""
     found = find_quote(verdict)
     if found is None:
         return []
@@ -53,24 +53,24 @@ def render_snippet(verdict: Verdict, width: int) -> list[Text]:
 def render_sides(verdict: Verdict) -> list[tuple[str, bool]]:
     """`rank 1: waiting, all_reduce [128, 128] ..., from train.py:19`, and whether it is a suspect."""
     suspects = frozenset(verdict.suspects)
-    told: list[tuple[str, bool]] = []
+    sides: list[tuple[str, bool]] = []
     for cohort in suspects_first(verdict)[:_MAX_SIDES]:
         frames = user_frames(cohort.stack)[:1] if cohort.role is not Role.BEHIND else ()
         place = "".join(f", from {short_name(frame.filename)}:{frame.line}" for frame in frames)
         text = f"{name_ranks(cohort.ranks, 4)}: {cohort.role}, {describe_cohort(cohort)}{place}"
-        told.append((text, not suspects.isdisjoint(cohort.ranks)))
-    return told
+        sides.append((text, not suspects.isdisjoint(cohort.ranks)))
+    return sides
 
 
 def render_diff(patch: str, width: int, line: int | None, *, whole: bool) -> tuple[list[Text], int]:
-    """Coloured, and how many lines are left out. Hunks are shown whole, first the one that changes `line`."""
+    """The coloured lines, and how many were left out. Hunks are never cut; the one that changes `line` is preferred."""
     rows = patch.rstrip("\n").split("\n")
-    shown = rows if whole or len(rows) <= MAX_DIFF_LINES else _telling_hunk(rows, line)
+    shown = rows if whole or len(rows) <= MAX_DIFF_LINES else _best_hunk(rows, line)
     return [_row("", escape(row), width, _diff_style(row)) for row in shown], len(rows) - len(shown)
 
 
-def _telling_hunk(rows: list[str], line: int | None) -> list[str]:
-    """The file's name and one hunk: that of `line`, else the shortest; nothing where none fits."""
+def _best_hunk(rows: list[str], line: int | None) -> list[str]:
+    """The file's name and one hunk: the one with `line`, else the shortest; empty if none fits."""
     starts = [place for place, row in enumerate(rows) if _HUNK.match(row)]
     hunks = [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
     hunks = [hunk for hunk in hunks if len(hunk) + 2 <= MAX_DIFF_LINES]
@@ -91,7 +91,7 @@ def _diff_style(row: str) -> str:
 
 
 def _shown_lines(quote: "Quote") -> list[tuple[int, str]]:
-    """Around the marked line, without empty ones at the ends."""
+    """The lines around the marked one, without empty lines at the ends."""
     numbered = [(quote.first + place, text.expandtabs(4)) for place, text in enumerate(quote.lines)]
     near = [row for row in numbered if -_BEFORE <= row[0] - quote.marked <= _AFTER]
     near = list(takewhile(lambda row: row[0] <= quote.marked or row[1].strip() or _goes_on(row[0], numbered), near))
@@ -103,17 +103,17 @@ def _shown_lines(quote: "Quote") -> list[tuple[int, str]]:
 
 
 def _goes_on(number: int, numbered: list[tuple[int, str]]) -> bool:
-    """Whether an empty line is one alone: two of them end a function."""
+    """Whether the code continues after an empty line: two empty lines end a function."""
     return any(row == number + 1 and text.strip() for row, text in numbered)
 
 
 def _who_is_here(number: int, quote: "Quote", verdict: Verdict) -> str:
-    """Ranks whose stack goes through this line."""
+    """Ranks with this line in their stack."""
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     ranks = [
         rank
         for cohort in cohorts
-        if cohort.role is not Role.BEHIND  # its stack is that of its last finished call
+        if cohort.role is not Role.BEHIND  # its stack belongs to its last call, which is done
         and any(
             f.line == number and short_name(f.filename) == short_name(quote.file) for f in user_frames(cohort.stack)
         )
@@ -123,7 +123,7 @@ def _who_is_here(number: int, quote: "Quote", verdict: Verdict) -> str:
 
 
 def _caret(margin: str, code: str, site: Site, verdict: Verdict, width: int) -> list[Text]:
-    """Under the condition where it stands in this line, else under the line."""
+    """Under the condition if it is in this line, else under the whole line."""
     condition = (site.condition or "").removeprefix("except ")
     start = code.find(condition) if condition else -1
     if start < 0:
@@ -134,14 +134,14 @@ def _caret(margin: str, code: str, site: Site, verdict: Verdict, width: int) -> 
     if room < 1:
         return []
     line = Text.assemble((margin, "cyan"), " " * start, ("^" * min(length, room), "bold red"))
-    label = _parted(verdict)
+    label = _diverged(verdict)
     if label and line.cell_len + 1 + len(label) <= width:
         line.append(f" {label}", "red")
     return [line]
 
 
-def _parted(verdict: Verdict) -> str:
-    return f"{name_ranks(verdict.suspects, 2)} parted here" if verdict.suspects and verdict.divergence else ""
+def _diverged(verdict: Verdict) -> str:
+    return f"{name_ranks(verdict.suspects, 2)} diverged here" if verdict.suspects and verdict.divergence else ""
 
 
 def _code(margin: str, code: str, here: str, width: int) -> Text:
@@ -152,7 +152,7 @@ def _code(margin: str, code: str, here: str, width: int) -> Text:
 
 
 def _row(margin: str, text: str, width: int, style: str = "") -> Text:
-    """Code is cut at the edge, as an editor does."""
+    """Lines are cut at the edge, as in an editor."""
     line = Text.assemble((margin, "cyan"), (text, style))
     if line.cell_len > max(width, len(margin) + _MIN_CODE):
         line.truncate(width, overflow="ellipsis")

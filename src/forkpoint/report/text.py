@@ -1,7 +1,7 @@
-"""Verdict -> terminal report: who, what, where, what to do, on what evidence.
+"""Verdict -> terminal report: who, what, where, what to do, and the evidence.
 
-One screen, whatever the size of the job; the fork in the source and its patch come on top of that. What does not fit is
-left out whole and counted, never cut: `-v` shows it.
+One screen, whatever the size of the job, plus the fork in the source and its patch. Items that do not fit are counted, not
+truncated: `-v` shows them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from forkpoint.report.escape import escape
 from forkpoint.report.snippet import render_diff, render_sides, render_snippet
 
 SCREEN_LINES = 40
-"""Without the lines of the source and the patch."""
+"""Not counting lines of the source and of the patch."""
 
 _LABEL_WIDTH = 10
 _MAX_COHORTS = 3
@@ -36,28 +36,28 @@ _MAX_MOMENTS = 5
 _MAX_SET_ASIDE = 2
 _MAX_HYPOTHESES = 3
 _MAX_ITEM_LINES = 6
-"""A text that takes more is left to -v."""
+"""Longer texts are shown only with -v."""
 _LEFT_TO_EVIDENCE = 4
-"""Lines: one piece of evidence, and how many more there are."""
+"""Lines reserved for one piece of evidence and the count of the others."""
 _FEW_MOMENTS = 3
 _FEW_SOURCES = 2
-"""Fewer moments from fewer sources do not make a timeline."""
+"""With fewer moments from fewer sources there is no timeline."""
 _MIN_PATH_WIDTH = 20
 _MAX_CHARS = 2000
-"""Of one string: combining characters take no columns, so columns alone do not bound a string."""
+"""Limit of one string: combining characters take no columns, so a limit in columns is not enough."""
 _EVERYTHING = 1_000_000
 _ONLY_FOR_WRAPPING = Console()
 _SOURCES = (Source.KERNEL, Source.RECORDER, Source.LOG, Source.RAS, Source.STACK)
-"""The most telling first."""
+"""The most informative first."""
 _ECHOES = frozenset(
     {"dump-signal", "dumped", "dump taken", "leaving", "left", "network", "agent-stop", "agent-failure"}
 )
-"""Kinds of moments that mostly follow from another: told where there is room."""
+"""Kinds of moments that mostly follow from another: shown if there is room."""
 _CAUSE_STYLE = {Cause.HEALTHY: "bold green", Cause.INCONCLUSIVE: "bold yellow"}
 
 
 def render_text(verdict: Verdict, width: int, *, verbose: bool = False) -> Text:
-    """At most `SCREEN_LINES` lines of at most `width` columns, besides source and patch; all there is with `verbose`."""
+    """At most `SCREEN_LINES` lines of at most `width` columns, plus source and patch; everything with `verbose`."""
     report = _Report(verdict, width, verbose=verbose)
     return Text("\n").join(report.lines())
 
@@ -68,7 +68,7 @@ def render_sentence(verdict: Verdict) -> str:
 
 
 class _Report:
-    """One verdict on one width: what every section needs to know."""
+    """Renders one verdict at one width."""
 
     def __init__(self, verdict: Verdict, width: int, *, verbose: bool) -> None:
         self._verdict = verdict
@@ -99,8 +99,8 @@ class _Report:
         return [*head[:first], *beside, *head[first:], *do, *patch, *probe, *also, *timeline, *evidence, *tail]
 
     def _bounded(self, head: list[Text], room: int) -> list[Text]:
-        """Only texts that no job has are longer: a thousand characters for the name of a group."""
-        return head if self._verbose or len(head) <= room else [*head[: room - 1], Text("the rest: -v", "dim")]
+        """Only absurd input needs this, such as a group name of a thousand characters."""
+        return head if self._verbose or len(head) <= room else [*head[: room - 1], Text("more (-v)", "dim")]
 
     def _within(self, items: list[list[Text]], room: int) -> list[Text]:
         """Whole items, as many as fit."""
@@ -121,7 +121,7 @@ class _Report:
         return _cropped(line.append(f"  ({', '.join(details)})" if details else ""), self._width)
 
     def _details(self) -> list[Text]:
-        """What the headline leaves out, where no divergence shows it below."""
+        """The summary, unless the divergence below shows the same."""
         verdict = self._verdict
         if verdict.summary == verdict.headline or (verdict.divergence is not None and not self._verbose):
             return []
@@ -147,10 +147,10 @@ class _Report:
         return lines
 
     def _sides(self) -> list[Text]:
-        """Each side in one item: the frames are in the snippet."""
-        told = render_sides(self._verdict)
-        lines = [line for text, odd in told for line in self._labelled("", [text], style="bold red" if odd else "")]
-        return [*lines, *self._hidden(len(suspects_first(self._verdict)) - len(told), "cohort")]
+        """One item per side, without frames: those are in the snippet."""
+        sides = render_sides(self._verdict)
+        lines = [line for text, odd in sides for line in self._labelled("", [text], style="bold red" if odd else "")]
+        return [*lines, *self._hidden(len(suspects_first(self._verdict)) - len(sides), "cohort")]
 
     def _cohorts(self) -> list[Text]:
         suspects, cohorts = frozenset(self._verdict.suspects), suspects_first(self._verdict)
@@ -165,12 +165,12 @@ class _Report:
             lines += [_indented(_describe_frame(frame, width), self._width, "dim", 2) for frame in frames]
         if rest:
             ranks = [rank for cohort in rest for rank in cohort.ranks]
-            told = f"and {len(rest)} more cohorts: {name_ranks(ranks, max_ranges=6)} (-v shows them)"
-            lines += self._labelled("", [told])
+            more = f"and {len(rest)} more cohorts: {name_ranks(ranks, max_ranges=6)} (-v shows them)"
+            lines += self._labelled("", [more])
         return lines
 
     def _where(self) -> list[Text]:
-        """The first place with its reason; the next ones with -v."""
+        """The first place with its reason; the others only with -v."""
         sites = self._verdict.sites
         if not sites:
             return []
@@ -203,7 +203,7 @@ class _Report:
         return self._items("probe", texts, self._limit(4), "remedy", "remedies", beyond=hidden)
 
     def _patch(self) -> list[Text]:
-        """Of the first fix, as far as it fits; with -v of every fix and probe."""
+        """The patch of the first fix, as far as it fits; with -v those of all fixes and probes."""
         remedies = [*self._verdict.fixes, *(self._verdict.probes if self._verbose else ())]
         patches = [remedy.patch for remedy in remedies if remedy.patch][: self._limit(1)]
         line = self._verdict.sites[0].line if self._verdict.sites else None
@@ -215,7 +215,7 @@ class _Report:
         return lines
 
     def _also(self) -> list[list[Text]]:
-        """What replay shows of a decided verdict, and which other readings survive; of one that is not decided, these by one."""
+        """For a decided verdict: what replay shows, and which other explanations survive. Otherwise: each explanation."""
         verdict = self._verdict
         if verdict.cause == Cause.INCONCLUSIVE:
             shown = verdict.hypotheses[: self._limit(_MAX_HYPOTHESES)]
@@ -232,26 +232,26 @@ class _Report:
     # on what evidence
 
     def _timeline(self, room: int) -> list[Text]:
-        """The most telling moments, in order. What happened on a clock of its own comes last and says so."""
+        """The most informative moments, in order. Those on another clock come last and say so."""
         verdict, room = self._verdict, self._limit(room)
         dated = [m for m in verdict.moments if m.clock != NOT_DATED and (m.utc or m.kind not in _ECHOES)]
         sources = {moment.source for moment in dated}
         if room < 1 or verdict.cause == Cause.HEALTHY or (len(dated) < _FEW_MOMENTS and len(sources) < _FEW_SOURCES):
             return []
         suspects = frozenset(verdict.suspects)
-        telling = sorted(range(len(dated)), key=lambda n: (*_how_telling(dated[n], suspects), n))
+        by_priority = sorted(range(len(dated)), key=lambda n: (*_priority(dated[n], suspects), n))
         kept: set[int] = set()
         lines = 0
-        for n in telling:
+        for n in by_priority:
             needs = len(self._wrap(_describe_moment(dated[n]), self._width - _LABEL_WIDTH))
             if lines + needs + (len(verdict.moments) > len(kept) + 1) <= room:
                 kept.add(n)
                 lines += needs
-        told = self._labelled("timeline", [_describe_moment(dated[n]) for n in sorted(kept)])
-        return [*told, *self._hidden(len(verdict.moments) - len(kept), "moment")] if kept else []
+        shown = self._labelled("timeline", [_describe_moment(dated[n]) for n in sorted(kept)])
+        return [*shown, *self._hidden(len(verdict.moments) - len(kept), "moment")] if kept else []
 
     def _evidence(self, room: int) -> list[Text]:
-        """As much as fits, numbered as in the JSON, what concerns a suspect first. Lines of logs stand as they were written."""
+        """As much as fits, numbered as in the JSON; that of suspects first. Log lines are quoted as they were written."""
         numbered, names = cited(self._verdict), short_names(self._verdict)
         lines: list[Text] = []
         shown = 0
@@ -276,7 +276,7 @@ class _Report:
         ]
 
     def _next(self) -> list[Text]:
-        # Without a divergence there is room, and getting better evidence is the point.
+        # Without a divergence there is room, and the reader needs better evidence.
         return self._items("next", self._verdict.next, self._limit(2 if self._verdict.divergence else 5), what="step")
 
     # texts as lines
@@ -294,8 +294,8 @@ class _Report:
         *,
         beyond: int = 0,
     ) -> list[Text]:
-        """As many whole texts as fit. The first is shown even if it does not fit, unless it is too long for a sentence. `beyond`: how
-        many more there are that are not in `texts`.
+        """As many whole texts as fit. The first is shown even if it does not fit, unless it is too long for a sentence.
+        `beyond`: how many more there are that are not in `texts`.
         """
         lines: list[Text] = []
         shown = 0
@@ -311,13 +311,13 @@ class _Report:
         if count <= 0:
             return []
         named = what if count == 1 else many or f"{what}s"
-        return self._labelled(label, [f"{count} more {named}: -v"], style="dim")
+        return self._labelled(label, [f"{count} more {named} (-v)"], style="dim")
 
     def _left_out(self, what: str) -> list[Text]:
-        return [Text(f"{what}: -v", "dim"), Text()]
+        return [Text(f"{what} (-v)", "dim"), Text()]
 
     def _labelled(self, label: str, texts: Iterable[str], style: str = "") -> list[Text]:
-        """Each text wrapped and indented, the first one behind the label."""
+        """Each text wrapped and indented, the first one after the label."""
         lines = [line for text in texts for line in self._wrap(text, self._width - _LABEL_WIDTH, style)]
         marks = [f"{label:<{_LABEL_WIDTH}}", *[" " * _LABEL_WIDTH] * len(lines)]
         return [Text.assemble((mark, "cyan"), line) for mark, line in zip(marks, lines, strict=False)]
@@ -330,11 +330,11 @@ class _Report:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Parts of a verdict in words.
+# Descriptions of parts of a verdict.
 
 
 def _shown_frames(stack: Stack) -> tuple[Frame, ...]:
-    """User code; the innermost frame of all where there is none."""
+    """Frames of user code; without any, the innermost frame."""
     return user_frames(stack) or stack[:1]
 
 
@@ -357,8 +357,8 @@ def _tell_hypothesis(hypothesis: Hypothesis) -> str:
     return f"{causes} of {ranks}" if ranks else causes
 
 
-def _how_telling(moment: Moment, suspects: frozenset[int]) -> tuple[bool, bool, int]:
-    """The least comes first."""
+def _priority(moment: Moment, suspects: frozenset[int]) -> tuple[bool, bool, int]:
+    """Sort key: the most informative moments first."""
     others = suspects.isdisjoint(moment.ranks) and moment.source != Source.KERNEL
     return moment.kind in _ECHOES, others, _SOURCES.index(moment.source)
 
@@ -380,7 +380,7 @@ def _describe_evidence(item: Evidence, name: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Texts of the evidence, short enough for a line.
+# Shortening texts to a line.
 
 
 def _indented(text: str, width: int, style: str = "", extra: int = 0) -> Text:
@@ -388,7 +388,7 @@ def _indented(text: str, width: int, style: str = "", extra: int = 0) -> Text:
 
 
 def _cropped(line: Text, width: int) -> Text:
-    """For what is no sentence: a path, a list of settings."""
+    """For text that is not a sentence: a path, a list of settings."""
     if line.cell_len > width:
         line.truncate(width - 4, overflow="crop")
         line.rstrip()
@@ -401,7 +401,7 @@ def _clean(text: str) -> str:
 
 
 def _short_path(path: str, width: int) -> str:
-    """The end of a path says more than its beginning; cut between folders where that is possible."""
+    """The end of a path, which says more than its beginning; cut between folders if possible."""
     room = max(width, _MIN_PATH_WIDTH)
     end = _clean(path[-4 * room :])
     if len(path) <= 4 * room and cell_len(end) <= room:

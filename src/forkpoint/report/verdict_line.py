@@ -2,8 +2,8 @@
 
     VERDICT v1 cause=divergent-path action=fix-code ranks=0,4-7 seq=16 confidence=0.95 headline="Rank 0 ..."
 
-Read it with `PATTERN`. The headline is a JSON string in ASCII: what it quotes is escaped. New fields are only added at the
-end; a line that a reader could misunderstand becomes `v2`.
+Parse it with `PATTERN`. The headline is a JSON string in ASCII. New fields are only added at the end; a change that could
+break a parser makes it `v2`.
 """
 
 import json
@@ -19,11 +19,11 @@ PATTERN = (
 )
 
 _MAX_RANGES = 200
-"""Some collectors of logs cut lines at 4 kB; a range of six-digit ranks takes 14."""
+"""Some log collectors cut lines at 4 kB; a range of six-digit ranks takes 14 bytes."""
 
 
 def render_line(verdict: Verdict) -> str:
-    """Without a final newline. `-` where there is no rank or no seq; `+N` after the ranges: so many ranks more."""
+    """Without a final newline. `-`: no rank, or no seq. `+N` after the ranges: N more ranks."""
     seq = verdict.divergence.seq if verdict.divergence else None
     fields = {
         "cause": verdict.cause,

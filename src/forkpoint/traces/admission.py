@@ -4,9 +4,9 @@ Proofs that two dumps come from different runs:
 
 - they state different worlds, or come from different recorders (NCCL's and gloo's number their calls separately);
 - their folders are named after different attempts (`attempt_0`, `attempt_1`, as torchrun names them);
-- their entries lie further apart in time than the longest timeout of an op: no rank runs on for so long without its peers;
+- their entries lie further apart in time than the longest timeout of an op: no rank runs that long without its peers;
 - sequence numbers run backwards in time: one rank had finished seq 500 before another issued seq 3 of the same group;
-- they were started from different programs and agree in no call;
+- they were started from different scripts and have no call in common;
 - they belong to one rank and hold different calls in the same slot.
 """
 
@@ -28,19 +28,19 @@ _NS_PER_MS = 1_000_000
 _UNKNOWN_TIMEOUT_MS = 1_800_000
 """For dumps that do not state a timeout: torch's longest default (30 minutes, before torch 2.2)."""
 CLOCKS_APART_NS = 10 * _NS
-"""Clocks of two hosts may differ by this much unnoticed; a time difference proves an order only if it is longer."""
+"""Clocks of two hosts may differ by this much; only a longer time difference proves an order."""
 _ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
 
 
 class Choice(Struct, frozen=True):
-    """What the user asks to read, overriding admission."""
+    """The user's options for which files to judge. They override the proofs."""
 
     use: frozenset[str] = frozenset()
     """Files that are judged in any case."""
     everything: bool = False
-    """Only second dumps of one rank are set aside."""
+    """Set aside only dumps of another recorder, and second dumps of a rank."""
     attempt: int | None = None
-    """The run to judge, in the order of time, from 0."""
+    """The run to judge, numbered from 0 in order of time."""
 
 
 ADMIT_BY_PROOF = Choice()
@@ -52,7 +52,7 @@ def attempt_of(path: str) -> tuple[int, ...]:
 
 
 def admit(traces: Traces, tables: Tables, choice: Choice = ADMIT_BY_PROOF) -> tuple[Traces, tuple[SetAside, ...]]:
-    """The traces of the run that is judged, one per rank, and what was set aside and why."""
+    """The traces of the run that is judged, one per rank; and the files that were set aside, with reasons."""
     admission = _Admission(_by_rank_and_file(traces), tables, choice)
     admission.keep_one_recorder()
     if not choice.everything:
@@ -64,7 +64,7 @@ def admit(traces: Traces, tables: Tables, choice: Choice = ADMIT_BY_PROOF) -> tu
 
 
 def _by_rank_and_file(traces: Traces) -> Traces:
-    """Files are compared only where one rank has several: there may be 100,000 names."""
+    """File names are compared only for ranks with several dumps: loading 100,000 names is slow."""
     kept = traces.take(np.argsort(traces.ranks, kind="stable"))
     order = np.arange(len(kept))
     for copies in _copies(kept):
@@ -103,8 +103,8 @@ class _Admission:
         main = _main(column[named], last[named])
         if main is not None:
             others = np.flatnonzero(named & (column != main)).tolist()
-            why = f"the others are of {self.kept.tables.text(main)}, and the two recorders number calls apart"
-            self._put([(at, f"a dump of {self.kept[at].comm_lib}: {why}") for at in others])
+            why = f"the others are from {self.kept.tables.text(main)}, and the two recorders number calls separately"
+            self._put([(at, f"a dump from {self.kept[at].comm_lib}: {why}") for at in others])
 
     def keep_one_world(self) -> None:
         column = self.kept.heads["world"]
@@ -131,7 +131,7 @@ class _Admission:
         if main is None:
             return
         peers = self.kept.take(column == main)
-        why = f"the others from {self.kept.tables.text(main)}, and they agree in no call: of another program"
+        why = f"the others from {self.kept.tables.text(main)}, and no call is the same: it is from another program"
         others = [at for at in np.flatnonzero(known & (column != main)).tolist() if self._agrees_with_none(at, peers)]
         self._put([(at, f"started from {self.kept[at].script}, {why}") for at in others])
 
@@ -144,7 +144,7 @@ class _Admission:
         self._put(found)
 
     def _choose(self, copies: list[int]) -> list[tuple[int, str]]:
-        """Which of the dumps of one rank are set aside."""
+        """Which of one rank's dumps to set aside, with reasons."""
         dumps = {at: self.kept[at] for at in copies}
         wanted = [at for at, t in dumps.items() if t.file in self._choice.use]
         newest = (wanted or [max(copies, key=lambda at: (dumps[at].last_ns, dumps[at].entries, dumps[at].file))])[0]
@@ -161,12 +161,12 @@ class _Admission:
 
 def _other_world(trace: RankTrace, size: int) -> str:
     other = f"{len(trace.world)} ranks" if trace.world else f"rank {trace.rank}"
-    return f"of another job ({other}; this one has {size} ranks)"
+    return f"from another job ({other}; this one has {size} ranks)"
 
 
 def _find_runs(traces: Traces) -> list[Ints]:
-    """Runs in the order of time: dumps that nothing proves to come from different runs. Dumps without entries have no times,
-    and are in none.
+    """Dumps grouped into runs, in order of time: apart only where something proves it. Dumps without entries have no times
+    and belong to no run.
     """
     first, last = traces.heads["first_ns"], traces.heads["last_ns"]
     timed = np.flatnonzero(first)
@@ -193,8 +193,8 @@ def _split_by_time(run: Ints, first: Ints, last: Ints, longest: int) -> list[Int
 
 def _longest_timeout(traces: Traces) -> int:
     """Milliseconds."""
-    told = (_timeouts(trace) for trace in traces)
-    return max((ms for one in told for ms in one), default=0) or _UNKNOWN_TIMEOUT_MS
+    per_trace = (_timeouts(trace) for trace in traces)
+    return max((ms for timeouts in per_trace for ms in timeouts), default=0) or _UNKNOWN_TIMEOUT_MS
 
 
 def _timeouts(trace: RankTrace) -> Iterator[int]:
@@ -203,7 +203,9 @@ def _timeouts(trace: RankTrace) -> Iterator[int]:
 
 
 def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
-    """When one member has finished an op with all, every member has issued it. A rank that issues it later began again."""
+    """When one member has finished a synchronising op, every member has issued it. A rank that issues it later is from a new
+    run.
+    """
     parts: list[list[int]] = []
     finished: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for at in run.tolist():
@@ -226,7 +228,7 @@ def _begins_anew(trace: RankTrace, finished: dict[tuple[int, int], list[tuple[in
 
 
 def _choose_run(runs: list[Ints], traces: Traces, attempt: int | None) -> Ints:
-    """The first run that left dumps of many ranks: later failures came after it. A stray file is not an attempt."""
+    """The first run with dumps of many ranks: later failures follow from it. A stray file is not a run."""
     if attempt is not None:
         return runs[min(attempt, len(runs) - 1)]
     sizes = [len(np.unique(traces.ranks[run])) for run in runs]
@@ -236,14 +238,14 @@ def _choose_run(runs: list[Ints], traces: Traces, attempt: int | None) -> Ints:
 def _other_run(at: int, main: Ints, traces: Traces) -> str:
     own, judged = attempt_of(traces[at].file), attempt_of(traces[int(main[0])].file)
     if own and own != judged:
-        return f"of attempt {own[-1]}, and another is judged (--attempt)"
+        return f"from attempt {own[-1]}; another attempt is judged (--attempt)"
     first, last = traces.heads["first_ns"], traces.heads["last_ns"]
     before = int(first[main].min()) - int(last[at])
     after = int(first[at]) - int(last[main].max())
     if max(before, after) <= _longest_timeout(traces) * _NS_PER_MS:
-        return "of another run: its sequence numbers begin again after others had finished them"
+        return "from another run: its sequence numbers begin again although others had already finished them"
     which = "end {} before" if before > 0 else "begin {} after"
-    return f"of another run: its entries {which.format(_seconds(max(before, after)))} those that are judged"
+    return f"from another run: its entries {which.format(_seconds(max(before, after)))} the judged ones"
 
 
 def _seconds(ns: int) -> str:
@@ -251,14 +253,13 @@ def _seconds(ns: int) -> str:
 
 
 class _Compared(Struct, frozen=True):
-    """Slots that two dumps both hold."""
+    """How many of the slots that both dumps hold have the same call, and how many do not."""
 
     equal: int
     differ: int
 
 
 def _compare(one: RankTrace, other: RankTrace, tables: Tables) -> _Compared:
-    """In what was called."""
     groups = {(g.name, g.desc, g.members): g.collectives for g in other.groups if g.collectives}
     equal = differ = 0
     for group in one.groups:
@@ -278,12 +279,12 @@ def _tokens(blocks: Iterable[int], tables: Tables) -> dict[int, int]:
 
 
 def _main(keys: Tokens, last_ns: Ints) -> int | None:
-    """None: they are all the same."""
+    """The most common key; None: all keys are the same."""
     return _most_common(keys, last_ns) if len(np.unique(keys)) > 1 else None
 
 
 def _most_common(keys: Tokens, last_ns: Ints) -> int:
-    """The most frequent; among equals the one seen last in time, so that file order never decides."""
+    """Ties go to the key with the latest entry, so that file order never decides."""
     found, counts = np.unique(keys, return_counts=True)
     often = found[counts == counts.max()].tolist()
     return max(often, key=lambda key: int(last_ns[keys == key].max()))

@@ -11,7 +11,7 @@ from forkpoint.errors import HostileInput
 from forkpoint.model.op import Frame, Signature, Stack
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One dump, decoded: what every decoder (ours, or a compiled one) hands to the next step.
+# One decoded dump: what every decoder returns.
 
 Ints = NDArray[np.int64]
 NO_FRAMES = -1
@@ -41,15 +41,15 @@ class DumpHeader(Struct, frozen=True):
     comm_lib_version: str | None
     groups: tuple[GroupConfig, ...]
     status: dict[int, GroupStatus]
-    """By pg_id: another number than the group's name."""
+    """By pg_id, which is not the group's name."""
     rank: int | None
-    """Only re-written dumps say their rank."""
+    """Only dumps that a tool has re-written state their rank."""
     cut: str | None
     """Why the entries end early (the file was cut); None for a whole file."""
     unnamed: tuple[int, ...] | None = None
-    """Members of the group that was made last, where groups have no names (gloo registers them before they have one)."""
+    """Members of the group created last, if groups have no names (gloo registers them before they have one)."""
     behind: int = 0
-    """Bytes after the end of the dump."""
+    """Number of bytes after the end of the dump."""
 
 
 class DumpColumns(Struct, frozen=True):
@@ -78,7 +78,7 @@ class DumpColumns(Struct, frozen=True):
     retired: NDArray[np.bool_]
     created_ns: Ints
     started_ns: Ints
-    """0 = not known, as for completed_ns and timeout_ms."""
+    """0 = not known; the same holds for completed_ns and timeout_ms."""
     completed_ns: Ints
     timeout_ms: Ints
 
@@ -93,14 +93,14 @@ class DumpColumns(Struct, frozen=True):
         return [group.ranks if group else None for group in found]
 
     def rows_by_group(self) -> list[Ints]:
-        """The rows of each group, in their order."""
+        """The row indexes of each group, in order."""
         order = np.argsort(self.group, kind="stable")
         ends = np.cumsum(np.bincount(self.group, minlength=len(self.groups)))
         return np.split(order, ends[:-1]) if self.groups else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The growing columns of one dump: a row of numbers per entry, and a table for each kind of value that repeats.
+# Building the columns of one dump.
 
 ROW: Final = (
     "record_id", "collective_seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns",
@@ -110,21 +110,23 @@ ROW: Final = (
 Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int]
 _CHUNK: Final = 1024
 
-# Visiting a value may cost at most so much more than its file has bytes: lists can be shared, so that a small
-# file describes a huge dump (or an endless one).
+# Limits how often values are visited, by the size of the file: lists can be shared, so a small file can describe a huge
+# dump (or an endless one).
 _VISITS_PER_BYTE: Final = 4
 _SPARE_VISITS: Final = 1_000_000
 _SPARE_TEXT: Final = 32 << 20
-"""Bytes of text that a dump's stacks, signatures and groups may hold beyond one for each of its own: frames and names are
-written once and referred to, so that a small file could hold a long text a million times. An honest dump of 2,000
-different stacks has 18 MB. The compiled reader counts alike.
+"""Bytes of text that a dump's stacks, signatures and groups may hold in addition to the file's own size. Frames and names
+are written once and then referenced, so a small file could repeat a long text a million times. An honest dump with 2,000
+different stacks has 18 MB. The compiled reader uses the same limit.
 """
 
 T = TypeVar("T")
 
 
 class Table:
-    """Values are found again by text or bytes, never by numbers alone: a file could choose those to collide."""
+    """Rows, and tables of repeated values. Keys contain text or bytes, never only numbers: a file could choose numbers whose
+    hashes collide.
+    """
 
     def __init__(self, file_size: int) -> None:
         self.visits_left = _VISITS_PER_BYTE * file_size + _SPARE_VISITS
@@ -141,16 +143,16 @@ class Table:
         self._stack_list: list[Stack] = []
 
     def spend(self, visits: int) -> None:
-        """Every list that is gone through is paid for here first."""
+        """Call this before iterating over any list from the file."""
         self.visits_left -= visits
         if self.visits_left < 0:
-            raise HostileInput("unfolds to far more data than its size allows; no recorder writes that, leave it out")
+            raise HostileInput("expands to far more data than its size allows; no recorder writes that, leave it out")
 
     def spend_text(self, *texts: str) -> None:
-        """Everything that repeats texts is paid for here when it is first seen."""
+        """Call this once for every distinct value that holds texts."""
         self.text_left -= sum(map(self._text_size, texts))
         if self.text_left < 0:
-            raise HostileInput("unfolds to far more text than its size allows; no recorder writes that, leave it out")
+            raise HostileInput("expands to far more text than its size allows; no recorder writes that, leave it out")
 
     def _text_size(self, text: str) -> int:
         size = self._text_sizes.get(text)
@@ -173,7 +175,7 @@ class Table:
         return self._threads.setdefault(name, len(self._threads))
 
     def add_signature(self, signature: Signature) -> int:
-        """The caller knows by other means that it is new."""
+        """The caller makes sure that it is new."""
         self._signatures.append(signature)
         return len(self._signatures) - 1
 
@@ -184,7 +186,7 @@ class Table:
         return index
 
     def stack(self, frames: list[int]) -> int:
-        """The stack made of these frames, by their indexes."""
+        """The index of the stack with these frames, given by their indexes."""
         index = self._stacks.setdefault(array("q", frames).tobytes(), len(self._stack_list))
         if index == len(self._stack_list):
             stack = tuple(self._frame_list[i] for i in frames)
@@ -241,7 +243,7 @@ class Table:
 
 
 def only_used(column: Ints, values: tuple[T, ...]) -> tuple[Ints, tuple[T, ...]]:
-    """An entry may be left out after some of its values went into the tables; no row refers to those."""
+    """Drops values that no row refers to: an entry may be rejected after some of its values went into the tables."""
     used = np.unique(column[column != NO_FRAMES])
     if used.size == len(values):
         return column, values

@@ -16,7 +16,7 @@ from forkpoint.traces.fast import Layouts
 from forkpoint.traces.pickles import SPARE_CONTAINERS, Machine
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a dump says beside its entries, in any schema version.
+# What a dump holds besides its entries, in any schema version.
 
 TopLevel = dict[object, object]
 """A dump's outermost dict; empty for torch 2.2, which wrote a bare list of entries."""
@@ -25,34 +25,34 @@ _RANKS: Final = range(2**31)
 _DECIMAL_DIGITS: Final = 18
 TAKE_ANOTHER: Final = "take the file that the rank wrote"
 MAX_GROUPS: Final = 8192
-"""Declared, and named by entries; the rank of a job with many has a few hundred of each."""
+"""Groups that a dump may declare and use together; in a job with many groups a rank has a few hundred."""
 _TOP_KEYS: Final = frozenset({"version", "entries", "pg_config", "pg_status"})
 
 
 class End(Struct, frozen=True):
-    """How the reading of a file ended."""
+    """How reading a file ended."""
 
     broken: str | None
     """What is wrong with the bytes ("cut at byte 3012"); None when all were read."""
     bare_list: bool
-    """The entries were the outermost value."""
+    """The outermost value is the list of entries (torch 2.2)."""
     behind: int = 0
-    """Bytes after it."""
+    """Number of bytes after the end of the dump."""
 
 
 def finish(top: TopLevel, reader: EntryReader, end: End) -> DumpColumns:
-    """Header and entries together. Raises UnreadableInput when there is nothing to work with in them."""
+    """The columns of a dump. Raises UnreadableInput if neither header nor entries hold anything useful."""
     if end.broken and not reader.read and "pg_status" not in top:
         raise UnreadableInput(f"{end.broken}, before its first entry; copy it again, or leave it out")
     if not end.bare_list and not _TOP_KEYS & top.keys() and not reader.read:
-        raise UnreadableInput(f"not a flight recorder dump: neither entries nor groups in it; {TAKE_ANOTHER}")
+        raise UnreadableInput(f"not a flight recorder dump: it has neither entries nor groups; {TAKE_ANOTHER}")
     if reader.left_out and not reader.read:
         raise UnreadableInput(
             f"none of its {reader.left_out} entries can be understood ({reader.why_left_out}); leave it out"
         )
     groups = _read_groups(top.get("pg_config"), reader.table)
     if len(groups) + reader.table.groups > MAX_GROUPS:
-        raise HostileInput(f"names {len(groups) + reader.table.groups} groups; no rank is in so many, leave it out")
+        raise HostileInput(f"names {len(groups) + reader.table.groups} groups; no rank has that many, leave it out")
     header = DumpHeader(
         schema=_text(top, "version") or "",
         comm_lib_version=_text(top, "comm_lib_version") or _text(top, "nccl_version"),
@@ -68,14 +68,14 @@ def finish(top: TopLevel, reader: EntryReader, end: End) -> DumpColumns:
 
 def _describe_cut(reader: EntryReader, end: End) -> str | None:
     """One sentence about what is missing."""
-    said: list[str] = []
+    parts: list[str] = []
     if end.broken:
         entries = "1 entry before it is" if reader.read == 1 else f"{reader.read or 'no'} entries before it are"
-        said.append(f"{end.broken}; {entries} used")
+        parts.append(f"{end.broken}; {entries} used")
     if reader.left_out:
         entries = "1 entry" if reader.left_out == 1 else f"{reader.left_out} entries"
-        said.append(f"{entries} not understood ({reader.why_left_out})")
-    return "; ".join(said) or None
+        parts.append(f"{entries} not understood ({reader.why_left_out})")
+    return "; ".join(parts) or None
 
 
 def _text(top: TopLevel, key: str) -> str | None:
@@ -104,7 +104,7 @@ def _read_groups(config: object, table: Table) -> tuple[GroupConfig, ...]:
         if type(name) not in (str, int) or type(desc) is not str:
             raise UnreadableInput("a group in pg_config has no name or desc; leave the file out")
         table.spend_text(str(name), desc)
-        # gloo registers its groups before they have a name: the ranks under '' are those of any of them.
+        # gloo registers groups before they have a name: the ranks under '' may belong to any of them.
         groups.append(GroupConfig(str(name), desc, _ranks(value.get("ranks"), table) if name != "" else None))
     return tuple(groups)
 
@@ -115,7 +115,7 @@ def _read_unnamed(config: object, table: Table) -> tuple[int, ...] | None:
 
 
 def _ranks(value: object, table: Table) -> tuple[int, ...] | None:
-    """Ranks as a list, or as text (which is how schema 2.1 and later write them); None for an empty one."""
+    """Ranks from a list, or from text (schema 2.1 and later); None if empty."""
     if value is None:
         return None
     ranks: tuple[int, ...] | None = None
@@ -128,7 +128,7 @@ def _ranks(value: object, table: Table) -> tuple[int, ...] | None:
         raise UnreadableInput("ranks of a group in pg_config is not a list of ranks; leave the file out")
     table.spend(len(ranks))
     if len(ranks) > MAX_ITEMS:
-        raise HostileInput(f"has a group of {len(ranks)} ranks; no job has so many, leave it out")
+        raise HostileInput(f"has a group of {len(ranks)} ranks; no job has that many, leave it out")
     return ranks or None
 
 
@@ -167,18 +167,18 @@ _ENTRIES = re.compile(r'"entries"\s*+:\s*+\[')
 _BETWEEN_ENTRIES = re.compile(r"[\s,]*+")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 MAX_JSON: Final = 32 << 20
-"""Bytes: it is taken to pieces as a whole, and the smallest texts and numbers take twelve times what they do in the file."""
+"""Bytes. JSON is parsed in one piece, and small strings and numbers take up to twelve times their size in the file."""
 _BYTES_PER_VALUE: Final = 16
-_TOO_DEEP = "is nested too deep for a dump; no recorder writes that, leave it out"
+_TOO_DEEP = "is nested too deeply for a dump; no recorder writes that, leave it out"
 
 
 def read_json(data: bytes) -> DumpColumns:
-    """Decodes a dump. A file that is cut gives the entries before the cut."""
+    """Decodes a dump. From a truncated file it returns the entries before the cut."""
     if len(data) > MAX_JSON:
-        raise HostileInput(f"has {len(data)} bytes, and a dump in JSON may have {MAX_JSON}; take the pickled one")
+        raise HostileInput(f"has {len(data)} bytes; the limit for a JSON dump is {MAX_JSON}; use the pickled dump")
     if data.count(b"{") + data.count(b"[") > len(data) // _BYTES_PER_VALUE + SPARE_CONTAINERS:
-        raise HostileInput("makes more lists and objects than a dump of its size can need; leave it out")
-    # Half a surrogate pair is text that cannot be printed; no recorder escapes what is beyond ASCII.
+        raise HostileInput("has more lists and objects than a dump of its size can need; leave it out")
+    # Half a surrogate pair cannot be printed; no recorder writes such escapes.
     text = _SURROGATE.sub(r"\\ufffd", data.decode("utf-8-sig", "replace"))
     reader = EntryReader(Table(len(data)))
     try:
@@ -205,7 +205,7 @@ def _read_up_to(broken: str, text: str, reader: EntryReader) -> DumpColumns:
 
 
 def _salvage_json(text: str, reader: EntryReader) -> TopLevel:
-    """Reads entry by entry up to the place that is not JSON. Returns what comes before the entries."""
+    """Reads entries up to the first that is not valid JSON. Returns the keys before the entries."""
     start = _ENTRIES.search(text)
     if start is None:
         return {}
@@ -230,16 +230,16 @@ def _read_entries(text: str, at: int, reader: EntryReader) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A pickled dump, read entry by entry: no more than a few of them are ever held as Python objects.
+# A pickled dump, read entry by entry: only a few entries exist as Python objects at any time.
 
 _AFTER_ENTRY = (b"}", b"e")
-"""Opcodes before which an entry is surely complete: the next one begins, or the list ends."""
+"""Opcodes that can follow only a complete entry: the next entry begins, or the list ends."""
 
 
 def read_pickle(data: bytes, *, fast: bool) -> DumpColumns:
-    """Decodes a dump. A file that is cut or damaged gives what comes before that place.
+    """Decodes a dump. From a truncated or damaged file it returns what comes before that place.
 
-    `fast` changes only the time it takes.
+    `fast` changes only how long it takes.
     """
     machine = Machine(data)
     reader = EntryReader(Table(len(data)))
@@ -264,7 +264,7 @@ def read_pickle(data: bytes, *, fast: bool) -> DumpColumns:
 
 
 def _take_entries(machine: Machine, reader: EntryReader) -> object:
-    """Moves the entries that are complete out of the machine. Returns the last, if nothing is left behind it."""
+    """Moves the complete entries out of the machine. Returns the last one, if nothing unfinished follows it."""
     place = _entries_place(machine)
     if place is None or place[1] is not machine.stack:
         return None
@@ -281,7 +281,7 @@ def _take_entries(machine: Machine, reader: EntryReader) -> object:
 
 
 def _entries_place(machine: Machine) -> tuple[list[object], list[object]] | None:
-    """The list of entries while it is being read, and the machine's stack of values that will go into it."""
+    """The list of entries that is being read, and the values on the machine's stack that will go into it."""
     if not machine.marks:
         return None
     outer, inner = machine.marks[0], [*machine.marks[1:3], machine.stack]
@@ -300,7 +300,7 @@ def _add_all(entries: list[object], reader: EntryReader) -> None:
 
 
 def _salvage(machine: Machine, reader: EntryReader) -> object:
-    """The root as far as it was read, when the pickle broke off."""
+    """The root, as far as it was read before the pickle ended or failed."""
     levels = [*machine.marks, machine.stack]
     root = levels[0][0] if levels[0] else None
     place = _entries_place(machine)
@@ -308,25 +308,24 @@ def _salvage(machine: Machine, reader: EntryReader) -> object:
         entries, waiting = place
         _add_all(entries, reader)
         being_filled = waiting is not machine.stack
-        # An empty dict is an entry that has only begun.
+        # An empty dict is an entry that was just begun.
         _add_all([entry for entry in (waiting[:-1] if being_filled else waiting) if entry], reader)
     if not isinstance(root, dict) or len(levels) == 1:
         return root
     pairs = zip(levels[1][::2], levels[1][1::2], strict=False)
-    # What is being read is still empty: a container gets its items at its end.
+    # A container that is being read is still empty: it gets its items when it ends.
     return {**root, **{key: value for key, value in pairs if isinstance(key, str) and value not in ({}, [])}}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A process may take its groups down and make them again, to resume: the recorder then holds both, under the same names
-# and with the same sequence numbers. What counts is the last; an op of the first world is no peer of one of the
-# second.
+# A process may destroy its groups and create them again, to resume: the recorder then holds both generations, with the
+# same names and sequence numbers. Only the last one counts; ops of different generations do not belong together.
 
 _DEFAULT = "default_pg"
 
 
 def last_generation(columns: DumpColumns) -> DumpColumns:
-    """Without ops of groups that were made again later. `pg_id` counts the groups that this process made."""
+    """Drops ops of groups that were created again later. `pg_id` numbers the groups that this process created."""
     count = len(columns.groups)
     newest = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(newest, columns.group, columns.pg_id)
@@ -335,7 +334,7 @@ def last_generation(columns: DumpColumns) -> DumpColumns:
         return columns
     made_again = set(columns.group[~keep].tolist())
     default = [g for g in made_again if columns.groups[g][1] == _DEFAULT]
-    if default:  # with the default group every other was taken down, too
+    if default:  # destroying the default group destroys all others
         keep &= columns.pg_id >= newest[default].max()
     rows = {name: getattr(columns, name)[keep] for name in columns.__struct_fields__ if _is_column(columns, name)}
     kept = replace(columns, **rows)
@@ -348,17 +347,15 @@ def _is_column(columns: DumpColumns, name: str) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Flight recorder dumps of every PyTorch version, pickle or JSON, as columns.
-#
-# Dumps are untrusted: nothing in them is executed, and none can exhaust the machine.
+# The entry points: what a file is, and its columns.
 
 __all__ = ["MAX_BYTES", "DumpColumns", "DumpHeader", "GroupConfig", "GroupStatus", "decode", "looks_like_dump"]
 
 MAX_BYTES = 64 << 20
-"""Of one file: 325,000 entries. The recorder keeps 2,000 unless told otherwise."""
+"""Size limit of a file: 325,000 entries. The recorder keeps 2,000 by default."""
 
 _WORTH_LAYOUTS = 16 << 10
-"""Bytes from which on learning an entry's layout pays."""
+"""File size in bytes above which learning the layout of entries pays off."""
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")  # no text begins so
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
@@ -366,16 +363,16 @@ _JSON_KEY = re.compile(rb'"(?:entries|pg_config|pg_status)"\s*+:|\{\s*+"version"
 
 
 def looks_like_dump(head: bytes) -> bool:
-    """Whether a file that begins so is a dump. A few hundred bytes are enough."""
+    """Whether a file that starts with these bytes is a dump. A few hundred are enough."""
     if _JSON.match(head):
         return _JSON_KEY.search(head) is not None
     return _PICKLE.match(head) is not None
 
 
 def decode(data: bytes, name: str) -> DumpColumns:
-    """One dump as columns, without groups that were made again later.
+    """One dump as columns, without groups that were created again later.
 
-    Raises an InputError that begins with `name` and fits on a line.
+    Raises an InputError whose message is one line and starts with `name`.
     """
     try:
         return last_generation(_decode(data))
@@ -385,9 +382,9 @@ def decode(data: bytes, name: str) -> DumpColumns:
 
 def _decode(data: bytes) -> DumpColumns:
     if not data:
-        raise UnreadableInput("is empty: its rank died while it wrote; look at that rank's log")
+        raise UnreadableInput("is empty: its rank died while writing it; look at that rank's log")
     if len(data) > MAX_BYTES:
-        raise HostileInput(f"has {len(data)} bytes, and a dump may have {MAX_BYTES}; leave it out")
+        raise HostileInput(f"has {len(data)} bytes; the limit for a dump is {MAX_BYTES}; leave it out")
     if data[0] == 0x80:
         return read_pickle(data, fast=len(data) >= _WORTH_LAYOUTS)
     if _JSON.match(data):

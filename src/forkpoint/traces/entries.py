@@ -1,4 +1,4 @@
-"""One entry of any schema version -> one row. Nothing later asks which PyTorch wrote it."""
+"""One entry of any schema version -> one row. After this, the PyTorch version does not matter."""
 
 import re
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ P2P_OPS: Final = frozenset({"send", "recv"})
 
 _RANKS = re.compile(r"\[ *+([0-9]{1,9} *+(?:, *+[0-9]{1,9} *+)*+)?\]")
 
-# c10::ScalarType in the order of its enum: nightlies before schema 2.1 wrote the number.
+# c10::ScalarType in the order of its enum: nightly builds before schema 2.1 wrote the number.
 _SCALAR_TYPES: Final = (
     "Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "ComplexHalf", "ComplexFloat", "ComplexDouble",
     "Bool", "QInt8", "QUInt8", "QInt32", "BFloat16",
 )  # fmt: skip
 
 _WORTH_KEEPING: Final = range(256, 2 << 20)
-"""Length of rank lists that are worth keeping: long ones, which all dumps of a job repeat."""
+"""Lengths of rank lists that are cached: long ones, which all dumps of a job repeat."""
 _KEPT_LISTS: Final = 16
 _kept: dict[str, tuple[int, ...]] = {}
 
@@ -33,7 +33,7 @@ def dtype_name(number: int) -> str:
 
 
 def parse_ranks(text: str) -> tuple[int, ...] | None:
-    """The ranks in "[0, 1, 2]"; None when the text is no such list."""
+    """The ranks in "[0, 1, 2]"; None if the text is not such a list."""
     ranks = _kept.get(text)
     if ranks is not None:
         return ranks
@@ -50,18 +50,18 @@ def parse_ranks(text: str) -> tuple[int, ...] | None:
 
 Entry = dict[object, object]
 Call = tuple[int, int, int, int, int, int, int, int]
-"""The end of a row (group, signature, thread, pg_id, timeout_ms, is_p2p, state, retired): what often repeats."""
+"""The last fields of a row (group, signature, thread, pg_id, timeout_ms, is_p2p, state, retired), which often repeat."""
 
 _INT64: Final = range(-(2**63), 2**63)
 _LINES: Final = range(-(2**31), 2**31)
 _KEPT_STACKS: Final = 4096
 _NS_PER_US: Final = 1000
 _TEXT_PER_VISIT: Final = 64
-"""Characters that are looked at in the time of one value."""
+"""Characters that cost as much time as visiting one value."""
 
 
 class EntryReader:
-    """Turns entries into rows of a table. An entry that makes no sense is left out and counted."""
+    """Turns entries into rows of a table. An invalid entry is left out and counted."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -86,7 +86,7 @@ class EntryReader:
         collective_seq, p2p_seq = _integer(entry, "collective_seq_id"), _integer(entry, "p2p_seq_id")
         created_ns = _integer(entry, "time_created_ns")
         if "seq_id" in entry and "collective_seq_id" not in entry:
-            # Before schema 2.1 collectives and messages shared one counter.
+            # Before schema 2.1, collectives and messages shared one counter.
             collective_seq = _integer(entry, "seq_id")
             p2p_seq = collective_seq if is_p2p else 0
         if "time_created_us" in entry and "time_created_ns" not in entry:
@@ -140,7 +140,7 @@ class EntryReader:
         )
 
     def stack(self, frames: object) -> int:
-        """Index of the stack. Entries share their frames as objects, so identity finds most stacks again."""
+        """Index of the stack. Entries share frame objects, so most known stacks are found by object identity."""
         if frames is None:
             return NO_FRAMES
         if not is_list(frames):
@@ -151,7 +151,7 @@ class EntryReader:
         if index is None:
             index = self.table.stack([self._frame(frame) for frame in frames])
             if len(self._kept) < _KEPT_STACKS:
-                self._kept.append(frames)  # an object's id is its own only while it lives
+                self._kept.append(frames)  # an object's id is unique only while the object lives
                 self._stacks[identity] = index
         return index
 
@@ -167,7 +167,7 @@ class EntryReader:
         inputs, input_dtypes = self._sizes(entry, "input_sizes"), self._dtypes(entry, "input_dtypes")
         outputs, output_dtypes = self._sizes(entry, "output_sizes"), self._dtypes(entry, "output_dtypes")
         self.table.spend(sum(map(len, (name, *input_dtypes, *output_dtypes))) // _TEXT_PER_VISIT)
-        # As text, because looking it up is then cheaper than building the signature.
+        # The key is text, because looking that up is cheaper than building the signature.
         key = repr((name, inputs, input_dtypes, outputs, output_dtypes))
         index = self._signatures.get(key)
         if index is None:
@@ -186,7 +186,7 @@ class EntryReader:
         return index
 
     def _sizes(self, entry: Entry, field: str) -> list[list[int]]:
-        """Checked to be lists of lists of integers, however they are written."""
+        """Raises unless the field is a list of lists of integers (or tuples instead of lists)."""
         sizes: list[list[int]] = []
         for size in self._list(entry, field):
             if not is_list(size):
@@ -240,7 +240,7 @@ def _flag(entry: Entry, field: str) -> bool:
 
 
 def _group(entry: Entry, pg_id: int) -> tuple[str, str]:
-    """(name, desc). Before schema 2.1 a group had no name but its number."""
+    """(name, desc). Before schema 2.1, groups had only a number."""
     named = entry.get("process_group")
     if named is None:
         return str(pg_id), ""

@@ -1,12 +1,12 @@
-"""The exact-layout path: entries that repeat a known layout are read by one regular expression each.
+"""The fast path: entries with a known layout are read by one regular expression each.
 
-PyTorch writes every entry's keys in the same order, and texts and frames that came before as references to the
-memo. An entry that the machine has decoded tells that order and the references of its keys. From there on a
-regular expression takes whole entries, as long as each is nothing but the same keys with values of the same
-kinds. What repeats is decoded once, by the machine, and found again by its raw bytes; counters and times become
-columns without a Python number in between. The first entry that is different goes to the machine again.
+PyTorch writes the keys of every entry in the same order, and writes repeated texts and frames as references to the
+memo. Decoding one entry with the machine reveals that order and the references of the keys. From then on a regular
+expression matches whole entries, as long as they have the same keys with values of the same kinds. Parts that repeat are
+decoded once, by the machine, and then looked up by their raw bytes; counters and times become columns without becoming
+Python integers first. The first entry that does not match goes to the machine again.
 
-Every quantifier is possessive, so a match takes time linear in the entry's length whatever the bytes are.
+Every quantifier is possessive, so matching takes time linear in the entry's length, whatever the bytes are.
 """
 
 import re
@@ -34,7 +34,7 @@ _COUNTERS: Final = {
     "time_discovered_started_ns": "started_ns",
     "time_discovered_completed_ns": "completed_ns",
 }
-"""Fields that differ in every entry, and their columns."""
+"""Fields that differ in every entry -> their columns."""
 _CALL: Final = {
     "pg_id": INTEGER,
     "process_group": REFERENCE + REFERENCE + rb"\x86",
@@ -50,11 +50,11 @@ _CALL: Final = {
     "timeout_ms": INTEGER,
     "is_p2p": FLAG,
 }
-"""Fields that repeat."""
+"""Fields whose values repeat between entries."""
 _SKIPPED: Final[dict[type, bytes]] = {int: INTEGER, bool: FLAG, float: rb"G.{8}"}
-"""Fields that no column needs, by the type of their value. Other types are for the machine to judge."""
+"""Patterns for fields that no column needs, by the type of the value. Entries with other types go to the machine."""
 _OLD: Final = frozenset({"seq_id", "time_created_us"})
-"""Keys of torch 2.2 and 2.3: too few such files are left to be fast for."""
+"""Keys of torch 2.2 and 2.3: such files are too rare to optimise for."""
 
 _CALL_PART: Final = "call"
 
@@ -62,11 +62,11 @@ _MAX_LAYOUTS: Final = 8
 _MAX_FIELDS: Final = 64
 _BATCH: Final = 2048
 _WIDTHS: Final = {2: (1, "u1"), 3: (2, "<u2"), 5: (4, "<i4"), 10: (8, "<i8")}
-"""Length of an integer with its opcode -> bytes of the number, and how they are to be read. None has length 1."""
+"""Length of an integer with its opcode -> (bytes of the number, dtype). A pickled None has length 1."""
 
 
 class Layouts:
-    """The layouts seen in one file, at most a few: to compile one costs as much as to decode 30 entries."""
+    """The layouts seen in one file. Only a few are learned: compiling one costs as much as decoding 30 entries."""
 
     def __init__(self, machine: Machine, reader: EntryReader) -> None:
         self._machine = machine
@@ -74,7 +74,7 @@ class Layouts:
         self._layouts: dict[tuple[object, ...], _Layout | None] = {}
 
     def take_like(self, entry: Entry) -> None:
-        """Takes entries from the machine's position on, as long as they look like this one."""
+        """Reads entries from the machine's position on, as long as they have the layout of `entry`."""
         keys = tuple(entry)
         if keys not in self._layouts:
             if len(self._layouts) == _MAX_LAYOUTS:
@@ -86,7 +86,7 @@ class Layouts:
 
 
 def _learn(entry: Entry, machine: Machine, reader: EntryReader) -> "_Layout | None":
-    """The layout of an entry; None where it has values that only the machine can judge."""
+    """The layout of an entry; None if it has values that only the machine can decode."""
     if "profiling_name" not in entry or _OLD & entry.keys() or len(entry) > _MAX_FIELDS:
         return None
     places = {text: place for place, text in enumerate(machine.memo) if type(text) is str}
@@ -101,7 +101,7 @@ def _learn(entry: Entry, machine: Machine, reader: EntryReader) -> "_Layout | No
 
 class _Field(Struct, frozen=True):
     goes_to: str
-    """A column of ROW, _CALL_PART, or nothing."""
+    """A column of ROW, or _CALL_PART, or empty."""
     key: bytes
     value: bytes
     """Both as regular expressions."""
@@ -122,21 +122,21 @@ def _field(key: str, value: object, place: int | None) -> _Field | None:
 
 
 def _compile(fields: list[_Field]) -> tuple[re.Pattern[bytes], list[str]]:
-    """A pattern for a whole entry, and where each of its groups goes."""
+    """A pattern for a whole entry, and for each of its capture groups where it goes."""
     pattern, captured = rb"\}\(", list[str]()
     for goes_to, run in groupby(fields, key=attrgetter("goes_to")):
         if goes_to == _CALL_PART:
-            # Neighbours are captured together, with their keys: fewer and longer pieces to look up.
+            # Neighbouring fields are captured together, with their keys: fewer pieces to look up.
             pattern += rb"(" + b"".join(field.key + field.value for field in run) + rb")"
         else:
             pattern += b"".join(field.key + (rb"(" if goes_to else rb"(?:") + field.value + rb")" for field in run)
         captured += [goes_to] if goes_to else []
-    # An entry is complete only before these opcodes; before others the machine has to go on with it.
+    # Only these opcodes can follow a complete entry; otherwise the machine has to continue with it.
     return re.compile(pattern + rb"u(?=[}e])", re.DOTALL), captured
 
 
 class _Layout:
-    """Entries of one layout, and what their pieces were found to mean."""
+    """Reads entries of one layout, and caches what their raw pieces mean."""
 
     def __init__(self, machine: Machine, reader: EntryReader, fields: list[_Field]) -> None:
         self._machine = machine
@@ -152,7 +152,7 @@ class _Layout:
         self._stacks: dict[bytes, tuple[int, ...]] = {}
 
     def take(self) -> None:
-        """Takes entries of this layout from the machine's position on."""
+        """Reads entries of this layout from the machine's position on."""
         machine, batch = self._machine, _Batch()
         while found := self._match(machine.data, machine.pos):
             pieces = found.groups()
@@ -162,7 +162,7 @@ class _Layout:
                 call = self._calls.get(raw_call) or self._read_call(raw_call)
                 stack = self._stacks.get(raw_stack) or self._read_stack(raw_stack)
             except UnreadableInput:
-                break  # the machine will tell what is wrong, and where
+                break  # the machine will report what is wrong, and where
             batch.calls.append(call)
             batch.stacks.append(stack)
             batch.counters += [pieces[i] for i in self._counters]
@@ -199,7 +199,7 @@ class _Layout:
         return self._reader.table.visits_left, self._machine.containers_left
 
     def _restore(self, before: tuple[int, int]) -> tuple[int, int]:
-        """Gives back what was spent since, and says how much: each entry pays for itself, known or not."""
+        """Refunds what was spent since and returns the amounts: each entry is charged later, cached or not."""
         visits, containers = self._budgets()
         self._reader.table.visits_left, self._machine.containers_left = before
         return before[0] - visits, before[1] - containers
@@ -219,7 +219,7 @@ class _Layout:
 class _Batch:
     def __init__(self) -> None:
         self.calls: list[tuple[int, ...]] = []
-        """The numbers of Call, and what they cost: visits, containers."""
+        """The fields of Call, then their cost in visits and containers."""
         self.stacks: list[tuple[int, ...]] = []
         """Index, visits, containers."""
         self.counters: list[bytes] = []

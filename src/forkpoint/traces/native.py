@@ -1,7 +1,7 @@
-"""The compiled reader, where `forkpoint-native` is installed. It gives the same records and table entries.
+"""The compiled reader, if `forkpoint-native` is installed. It produces the same records and table entries.
 
-It takes only the dumps that PyTorch writes today, whole and well-formed. What it declines is read in Python, so that
-errors, salvage and budgets are the same with and without it. FORKPOINT_NATIVE=0 turns it off.
+It accepts only complete, well-formed dumps of current PyTorch releases. Dumps that it declines are read in Python, so
+that errors, salvage and limits are the same with and without it. FORKPOINT_NATIVE=0 turns it off.
 """
 
 import ctypes
@@ -15,26 +15,26 @@ from msgspec import Struct
 from forkpoint.model.layout import I64, U8, U32, Reader
 
 FORMAT_VERSION: Final = 2
-"""Of tokens, tables and records: a library with another one is not used."""
+"""Version of tokens, tables and records: a library with another version is not used."""
 _SWITCH: Final = "FORKPOINT_NATIVE"
 _Start = ctypes.c_char * 0
-"""Where some memory begins."""
+"""Pointer to the start of a buffer."""
 
 
 class Claimable(Struct, frozen=True):
-    """What is needed to tell whose dump it is, and how much it holds."""
+    """What is needed to find out which rank a dump belongs to."""
 
     stated: int | None
-    """The rank, where the dump states it."""
+    """The rank, if the dump states it."""
     in_messages: int | None
-    """The end that is the rank's own, in one of its messages."""
+    """The rank's own end in one of its messages."""
     declared: tuple[int, ...]
-    """Keys of the members of the groups it declares; `new_tables` has them."""
+    """Keys of the members of the groups that it declares, for entries in `new_tables`."""
     entries: int
 
 
 class NativePacker:
-    """Reads dumps one after another, and knows what they share. For one thread at a time."""
+    """Reads dumps one after another and collects what they share. Not thread-safe."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -45,7 +45,7 @@ class NativePacker:
 
     @classmethod
     def if_installed(cls) -> Self | None:
-        """None where the library is missing, turned off, or of another version."""
+        """None if the library is missing, turned off, or of another version."""
         library = None if os.environ.get(_SWITCH) == "0" else _library()
         return None if library is None else cls(library)
 
@@ -53,7 +53,7 @@ class NativePacker:
         self._library.fp_free(self._context)
 
     def decode(self, data: bytes | memoryview) -> Claimable | None:
-        """None: the dump is for the Python reader. A view must be of memory that can be written to."""
+        """None: declined, use the Python reader. A memoryview must be writable."""
         start = data if isinstance(data, bytes) else _Start.from_buffer(data)
         answer = self._taken(self._library.fp_decode(self._context, start, len(data), *self._answer))
         if answer is None:
@@ -64,11 +64,11 @@ class NativePacker:
         return Claimable(stated, in_messages, declared, reader.number(U32))
 
     def summarise(self, rank: int) -> bytes | None:
-        """The record of the dump decoded last. None: there was none, or the library has failed."""
+        """The record of the last decoded dump. None: there was none, or the library has failed."""
         return self._taken(self._library.fp_summarise(self._context, rank, *self._answer))
 
     def new_tables(self) -> bytes:
-        """Table entries since the last time, as a stream."""
+        """Table entries since the last call, in the format of `SharedTables.stream`."""
         return self._taken(self._library.fp_tables(self._context, *self._answer)) or b""
 
     def _taken(self, status: int) -> bytes | None:

@@ -1,11 +1,11 @@
-"""The pickle opcodes that build plain data, walked (`opcodes`) or executed (`Machine`). All that opens pickles uses these.
+"""A safe pickle reader: lists opcodes (`opcodes`) or executes them (`Machine`). All code that opens pickles uses it.
 
 Python's own unpickler imports and calls what a file names. This one has an allow-list: the opcodes that build
 None, bools, numbers, text, lists, tuples and dicts. It cannot call anything, its memory stays a small multiple
-of the file's size, and it can be stopped between two entries, so a dump of any length is read as a stream.
+of the file's size, and it can pause between two entries, so a dump of any length can be read as a stream.
 
-The machine raises HostileInput where a file asks for more than data may, and UnreadableInput where the bytes end early
-or make no sense. After UnreadableInput its state is intact: what was read before can still be used.
+The machine raises HostileInput for anything that plain data does not need, and UnreadableInput if the bytes end early or
+make no sense. After UnreadableInput its state is intact: what was read before can still be used.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,13 +17,13 @@ from forkpoint.errors import HostileInput, UnreadableInput
 MAX_TEXT: Final = 16 << 20
 """Bytes of one text. The longest honest one is a group's rank list: 0.7 MB for 100,000 ranks."""
 MAX_INTEGER: Final = 255
-"""Bytes of one integer: as much as LONG1 can say."""
+"""Bytes of one integer: the limit of LONG1."""
 MAX_DEPTH: Final = 64
 """Open marks. An honest dump has 5."""
 SPARE_CONTAINERS: Final = 100_000
-"""Lists, tuples and dicts a file may make beyond one for each four of its bytes (an empty one takes about 60)."""
+"""Lists, tuples and dicts a file may build in addition to one per four bytes (an empty one takes about 60 bytes)."""
 STREAM_DEPTH: Final = 2
-"""Marks that are open between two entries: the top dict's, and that of its list of entries."""
+"""Marks that are open between two entries: those of the top dict and of its list of entries."""
 
 _LENGTH1, _LENGTH4, _LENGTH8 = Struct("<B"), Struct("<I"), Struct("<Q")
 _U4 = _LENGTH4.unpack_from
@@ -44,7 +44,7 @@ MEMO_PUTS: Final = frozenset({0x94, 0x71, 0x72})
 MEMO_GETS: Final = frozenset({_BINGET, _LONG_BINGET})
 
 REFERENCE: Final = rb"(?:h.|j.{4})"
-"""A place in the memo, as a regular expression; and so a number, and a flag."""
+"""Regular expression for a memo reference. Below: for an integer and for a bool."""
 INTEGER: Final = rb"(?:K.|M..|J.{4}|\x8a\x08.{8})"
 FLAG: Final = rb"[\x88\x89]"
 
@@ -59,12 +59,12 @@ _NOT_PLAIN: Final = {
     0x8F: "EMPTY_SET", 0x90: "ADDITEMS", 0x91: "FROZENSET", 0x96: "BYTEARRAY8", 0x97: "NEXT_BUFFER",
     0x98: "READONLY_BUFFER",
 }  # fmt: skip
-"""Harmless, but no writer of dumps uses them."""
+"""Harmless, but no program that writes dumps uses them."""
 
 
 def opcodes(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Each opcode with where it begins, where what it holds begins (a text after its length) and where it ends, without
-    executing it. Stops after STOP, and where the bytes end early or are not plain data.
+    """(opcode, start, start of its content after any length field, end) of each opcode, without executing it. Stops after
+    STOP, and where the bytes end early or are not plain data.
     """
     pos = 0
     while pos < len(data) and (op := data[pos]) in _PLAIN:
@@ -85,7 +85,7 @@ def reference(place: int) -> bytes:
 
 
 class Machine:
-    """Executes one pickle. `marks` holds the stacks below the current one, outermost first."""
+    """Executes one pickle. `marks` holds the enclosing stacks, outermost first."""
 
     __slots__ = ("containers_left", "data", "marks", "marks_left", "memo", "pause_depth", "pos", "root", "stack")
 
@@ -99,16 +99,16 @@ class Machine:
         self.marks_left = len(data) // 5 + SPARE_CONTAINERS
         self.pause_depth = pause_depth
         self.root: object = None
-        """What the pickle holds, once `run` has returned False."""
+        """The unpickled value, once `run` has returned False."""
 
     def run(self) -> bool:
-        """Executes until a dict is filled with at most `pause_depth` marks open; False when the pickle is complete."""
+        """Executes until a dict was filled with at most `pause_depth` marks open; False when the pickle is complete."""
         data, memo, stack, pos = self.data, self.memo, self.stack, self.pos
         pause_depth = self.pause_depth
         try:
             while True:
                 op = data[pos]
-                # The first three are most of a dump: a call for each would double the time.
+                # Most opcodes of a dump are these three: a function call for each would double the time.
                 if op == _BINGET:
                     stack.append(memo[data[pos + 1]])
                     pos += 2
@@ -132,7 +132,7 @@ class Machine:
             self.pos = pos
 
     def evaluate(self, raw: bytes) -> object:
-        """The value of opcodes that stand elsewhere, with this machine's memo and at its cost."""
+        """The value of other opcodes, with this machine's memo and on its budget."""
         part = Machine(raw + b".", pause_depth=-1)
         part.memo, part.containers_left = self.memo, self.containers_left
         part.run()
@@ -140,10 +140,10 @@ class Machine:
         return part.root
 
     def count_containers(self, count: int) -> None:
-        """Pays for lists, tuples and dicts before they are made."""
+        """Call this before building lists, tuples and dicts."""
         self.containers_left -= count
         if self.containers_left < 0:
-            raise HostileInput(f"makes more lists and dicts than a file of its size can need; {_FORGED}")
+            raise HostileInput(f"has more lists and dicts than a file of its size can need; {_FORGED}")
 
     def _stop(self, pos: int) -> bool:
         if self.marks or len(self.stack) != 1:
@@ -152,11 +152,11 @@ class Machine:
         return False
 
     def _broken(self, pos: int) -> UnreadableInput:
-        """Reading past the end, and taking from an empty stack or memo, are both an IndexError: tells which it was."""
+        """Reading past the end and popping from an empty stack or memo both raise IndexError: this finds out which."""
         size = len(self.data)
         if pos >= size or pos + 1 + _OPERAND.get(self.data[pos], 0) > size:
             return UnreadableInput(f"cut at byte {size}")
-        return UnreadableInput(f"damaged at byte {pos} (an opcode without its operand)")
+        return UnreadableInput(f"damaged at byte {pos} (an opcode lacks its operand)")
 
 
 _FORGED: Final = "no recorder writes that: do not open it with other tools, and ask where it came from"
@@ -194,12 +194,12 @@ def _proto(m: Machine, pos: int) -> int:
 
 
 def _frame(_: Machine, pos: int) -> int:
-    return pos + 8  # Only says how much to read ahead.
+    return pos + 8  # only a hint for reading ahead
 
 
 def _mark(m: Machine, pos: int) -> int:
     if len(m.marks) == MAX_DEPTH:
-        raise HostileInput(f"is nested more than {MAX_DEPTH} deep at byte {pos - 1}; {_FORGED}")
+        raise HostileInput(f"is nested more than {MAX_DEPTH} levels deep at byte {pos - 1}; {_FORGED}")
     m.marks_left -= 1
     if m.marks_left < 0:
         raise HostileInput(f"opens more lists and dicts than a file of its size can need; {_FORGED}")
@@ -341,8 +341,8 @@ def _set(m: Machine, pos: int, keys: list[object], values: list[object]) -> None
         raise _damaged(pos, "SETITEMS needs a dict")
     if len(keys) != len(values):
         raise _damaged(pos, "a key without a value")
-    # Only text and small numbers: a nested tuple would overflow the C stack in hash(), chosen large numbers would
-    # all have the same hash.
+    # Only text and small numbers: a nested tuple could overflow the C stack in hash(), and large numbers can be chosen to
+    # have the same hash.
     if set(map(type, keys)) - {str} and not all(
         type(key) is str or (type(key) is int and -(2**31) <= key < 2**31) for key in keys
     ):
@@ -351,9 +351,9 @@ def _set(m: Machine, pos: int, keys: list[object], values: list[object]) -> None
 
 
 def _put(m: Machine, pos: int, index: int) -> None:
-    # Every writer numbers the memo without gaps and writes each place once; later code relies on it.
+    # Every writer numbers the memo without gaps and fills each place once; later code relies on it.
     if index != len(m.memo):
-        raise _damaged(pos, f"memo place {index} comes after {len(m.memo)} others")
+        raise _damaged(pos, f"memo place {index} follows {len(m.memo)} others")
     m.memo.append(m.stack[-1])
 
 
@@ -389,7 +389,7 @@ _OPERAND: Final = {
     0x80: 1, 0x95: 8, 0x4A: 4, 0x4B: 1, 0x4D: 2, 0x8A: 1, 0x8B: 4, 0x47: 8, 0x8C: 1, 0x58: 4, 0x8D: 8,
     0x43: 1, 0x42: 4, 0x8E: 8, 0x71: 1, 0x72: 4, 0x68: 1, 0x6A: 4,
 }  # fmt: skip
-"""Bytes that must follow an opcode, itself not counted."""
+"""Number of bytes that must follow an opcode."""
 _SIZED: Final = TEXTS | BYTES | {0x8A, 0x8B}
 """Opcodes whose operand is the length of what follows it."""
 _PLAIN: Final = _HANDLERS.keys() | {_BINGET, _LONG_BINGET, _BININT1, _STOP}

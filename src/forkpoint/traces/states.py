@@ -1,4 +1,4 @@
-"""Which rows of a dump are messages, and how far each op really came."""
+"""Which rows of a dump are messages, and how far each op really got."""
 
 import numpy as np
 from msgspec import Struct
@@ -18,7 +18,7 @@ class MessageRows(Struct, frozen=True):
     """Rows that are a send or a receive with a known peer."""
 
     def by_channel(self, columns: DumpColumns, rank: int) -> dict[tuple[int, int, int], Ints]:
-        """(group index, source, destination) as global ranks -> rows in the order of issue."""
+        """(group index, source, destination) -> rows in order of issue. Source and destination are global ranks."""
         channels: dict[tuple[int, int, int], list[int]] = {}
         members = columns.members()
         for row in np.flatnonzero(self.is_message):
@@ -34,10 +34,10 @@ class MessageRows(Struct, frozen=True):
         return {key: np.array(rows, dtype=np.int64) for key, rows in channels.items()}
 
     def from_start(self, columns: DumpColumns) -> dict[int, bool]:
-        """Of each group with messages: the ring buffer still holds its first one, so that they can be counted from one."""
+        """For each group with messages: whether the ring buffer still holds the first one, so that they can be numbered."""
         rows = np.flatnonzero(self.is_message)
         groups, first = np.unique(columns.group[rows], return_index=True)
-        # The first P2P number alone is not enough: earlier members of the same batch may have been evicted.
+        # p2p_seq 1 alone is not enough: earlier messages of the same batch may have been evicted.
         is_first = (columns.p2p_seq[rows[first]] == 1) & (rows[first] > 0)
         whole = bool((columns.record_id[:1] == 0).any())
         return dict(zip(groups.tolist(), (is_first | whole).tolist(), strict=True))
@@ -56,7 +56,7 @@ def message_rows(columns: DumpColumns) -> MessageRows:
 
 
 def batch_markers(columns: DumpColumns, rows: MessageRows) -> dict[int, int]:
-    """Row of a message in a batch -> row of the marker that carries the batch's state."""
+    """Row of a message in a batch -> row of the marker that holds the batch's state."""
     markers: dict[int, int] = {}
     p2p_seq: list[int] = columns.p2p_seq.tolist()
     for group in columns.rows_by_group():
@@ -74,7 +74,7 @@ def batch_markers(columns: DumpColumns, rows: MessageRows) -> dict[int, int]:
 
 
 def _add_batch_markers(columns: DumpColumns, of_p2p: NDArray[np.bool_], is_marker: NDArray[np.bool_]) -> None:
-    """The marker of a P2P batch says is_p2p False; it is known by the messages of its number right before it."""
+    """The marker of a P2P batch has is_p2p False; it is recognised by the message with the same p2p_seq just before it."""
     for rows in columns.rows_by_group():
         before, after = rows[:-1], rows[1:]
         closes = is_marker[after] & of_p2p[before] & (columns.p2p_seq[before] == columns.p2p_seq[after])
@@ -82,7 +82,7 @@ def _add_batch_markers(columns: DumpColumns, of_p2p: NDArray[np.bool_], is_marke
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How far each op really came. Upstream's `state` is right only with these rules (facts: the state machine).
+# How far each op really got. PyTorch's `state` needs these corrections.
 
 _STATES = tuple(OpState)
 SCHEDULED, STARTED, COMPLETED, ENTERING, ABORTED = (_STATES.index(s) for s in OpState)
@@ -105,7 +105,7 @@ def infer_states(columns: DumpColumns, messages: MessageRows) -> Ints:
 
 
 def _mark_aborted(columns: DumpColumns, state: Ints) -> None:
-    """Tearing a communicator down ends its kernels: they then read `completed`, but past their timeout."""
+    """Tearing down a communicator ends its kernels: the dump then says `completed`, but after the timeout."""
     took = columns.completed_ns - columns.created_ns
     late = (columns.completed_ns > 0) & (columns.timeout_ms > 0) & (took > columns.timeout_ms * NS_PER_MS)
     state[(state == COMPLETED) & late & ~columns.retired] = ABORTED
@@ -113,7 +113,7 @@ def _mark_aborted(columns: DumpColumns, state: Ints) -> None:
 
 def _mark_entering(columns: DumpColumns, state: Ints, rows: Ints) -> None:
     """The newest op of a group reads `completed` while its rank is still blocked inside the enqueue: its event was
-    never recorded, so the query says "done". The group's counter still names the op before it.
+    never recorded, so the query says "done". The group's counter still shows the op before it.
     """
     status = columns.header.status.get(int(columns.pg_id[rows[-1]]))
     newest = int(rows[-1])
@@ -127,5 +127,5 @@ def _mark_entering(columns: DumpColumns, state: Ints, rows: Ints) -> None:
 
 
 def _counter(columns: DumpColumns, row: int) -> int:
-    """The number by which pg_status would name this row."""
+    """The number that pg_status would show for this row."""
     return int(columns.p2p_seq[row] if columns.is_p2p[row] else columns.collective_seq[row])

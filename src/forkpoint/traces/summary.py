@@ -1,4 +1,4 @@
-"""DumpColumns -> record: what is kept of one dump; and every op of a dump, for exports."""
+"""DumpColumns -> record: the summary of one dump; and every op of a dump, for exports."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -34,41 +34,41 @@ from forkpoint.traces.columns import NO_FRAMES, DumpColumns, GroupStatus
 from forkpoint.traces.states import MessageRows, infer_states, message_rows
 
 # ---------------------------------------------------------------------------------------------------------------------
-# DumpColumns -> record: what is kept of one dump. All rows of a dump are read here, and nowhere later.
+# DumpColumns -> record: the summary of one dump. Later stages never see single rows.
 
 STATES = tuple(OpState)
 DONE = STATES.index(OpState.COMPLETED)
 ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single", "all_to_allv"})
 MAX_DIGITS = 18
-"""Of a group's name that is a number."""
+"""Longest group name that is taken for a number."""
 RECENT_VOLUMES = 256
-"""all_to_all slots whose volumes are kept per rank: bounded, as everything else here."""
+"""all_to_all slots per rank whose volumes are kept."""
 _STATELESS = "holds only some of its entries, without the state of messages"
 
 
 class DumpRows(Struct, frozen=True):
-    """One dump on its way through this module."""
+    """One dump, with what is computed for each of its rows."""
 
     columns: DumpColumns
     rank: int
     state: Ints
-    """Index into STATES, with what we infer."""
+    """Index into STATES, with the states that we infer."""
     tables: SharedTables
     match_tokens: Tokens
     """What each row was."""
     stack_tokens: Tokens
     """Where each row was called from."""
     threads: list[str] = field(default_factory=list[str])
-    """Names of threads that the record mentions so far."""
+    """Thread names that the record refers to so far."""
 
 
 def summarise(columns: DumpColumns, rank: int, tables: SharedTables) -> bytes:
-    """What the stages need of a dump, as a record whose size does not depend on the number of entries."""
+    """What later stages need from a dump, as a record. Its size hardly depends on the number of entries."""
     messages = message_rows(columns)
     tokens = _match_tokens(columns, tables), _stack_tokens(columns, tables)
     dump = DumpRows(columns, rank, infer_states(columns, messages), tables, *tokens)
-    # The recorder numbers its entries without holes. With holes this is a choice of them, such as the active ops only
-    # (NVIDIA's resiliency extension): it has no past to compare with, and messages have lost the markers of their state.
+    # The recorder numbers its entries without gaps. Gaps mean a selection, such as only the active ops (NVIDIA's
+    # resiliency extension): there is no history to compare, and the markers with the state of messages are missing.
     has_holes = bool((np.diff(columns.record_id) != 1).any())
     stateless = has_holes and bool(messages.is_message.any())
     groups = [*_groups(dump, messages), *_idle_groups(columns, tables)]
@@ -125,7 +125,7 @@ def _is_from_start(columns: DumpColumns) -> bool:
 
 
 def _has_no_past(columns: DumpColumns, state: Ints) -> bool:
-    """Nothing is done, though something came before: what is done was left out, or the recorder was off."""
+    """No op is done although some came before: done ops were left out, or the recorder was off."""
     return not _is_from_start(columns) and not (state == DONE).any()
 
 
@@ -139,14 +139,14 @@ def _stack_tokens(columns: DumpColumns, tables: SharedTables) -> Tokens:
 
 
 def _world(columns: DumpColumns) -> tuple[int, ...] | None:
-    """Only the default group says it, and only once it was used: a communicator is made on first use."""
+    """Only the default group states it, and only once it was used: its communicator is created on first use."""
     default = (g.ranks for g in columns.header.groups if g.desc == "default_pg" or g.name == "0")
     return next(default, None)
 
 
 def _guess_world(columns: DumpColumns) -> tuple[int, ...] | None:
-    """With gloo, whose groups have no names: the group made last, where the first is the only one in use. Another may have
-    been made and never used.
+    """For gloo, whose groups have no names: the group created last, if only the first is in use. A guess, since another group
+    may have been created and never used.
     """
     only_first = all(pg_id == 0 for pg_id in columns.header.status) and not columns.pg_id.any()
     return columns.header.unnamed if only_first else None
@@ -163,7 +163,7 @@ def _groups(dump: DumpRows, messages: MessageRows) -> Iterator[bytes]:
         collective = rows[~messages.of_p2p[rows]]
         shape, own = _collective_track(dump, collective) if collective.size else (NO_KEY, b"")
         volumes = _volumes(columns, collective)
-        status = _status(columns, rows) if collective.size == rows.size else None  # P2P would count there, too
+        status = _status(columns, rows) if collective.size == rows.size else None  # P2P uses the same counter
         head = GroupHead(
             name=tables.text_key(name),
             desc=tables.text_key(desc),
@@ -178,7 +178,7 @@ def _groups(dump: DumpRows, messages: MessageRows) -> Iterator[bytes]:
 
 
 def _idle_groups(columns: DumpColumns, tables: SharedTables) -> Iterator[bytes]:
-    """Groups that are declared and have no entries."""
+    """Groups that are declared but have no entries."""
     used = {name for name, _ in columns.groups}  # a split group's description is missing from pg_config
     idle = [g for g in columns.header.groups if g.ranks and g.name not in used]
     counters = _counters_of_idle(columns, [g.name for g in idle])
@@ -190,9 +190,9 @@ def _idle_groups(columns: DumpColumns, tables: SharedTables) -> Iterator[bytes]:
 
 
 def _counters_of_idle(columns: DumpColumns, idle: list[str]) -> dict[str, GroupStatus]:
-    """Counters of groups without entries, by name. `pg_status` is keyed by the number of the group's object in this process,
-    `pg_config` by its name, which is a number too: both count in the order of creation. That is checked on the groups of
-    which entries give both; where it does not hold, or there are more of one than of the other, nothing is told.
+    """Counters of groups without entries, by name. `pg_status` is keyed by the number of the group object in this process,
+    `pg_config` by the group's name, which is a number, too. Both are numbered in order of creation. This is checked with
+    the groups whose entries show both; if it does not hold, or the counts differ, the result is empty.
     """
     known = {
         int(pg_id): columns.groups[int(group)][0] for pg_id, group in zip(columns.pg_id, columns.group, strict=True)
@@ -212,7 +212,7 @@ def is_number(name: str) -> bool:
 
 
 class _Slots(Struct, frozen=True):
-    """Rows of a dump in one order. `first` and `last` give each slot's rows; the last (a marker, if any) has the state."""
+    """Rows of one track. Slot i is rows `first[i]` to `last[i]`; the last one (a marker, if any) has the state."""
 
     rows: Ints
     seqs: Ints
@@ -222,11 +222,11 @@ class _Slots(Struct, frozen=True):
     epoch: Ints
     from_start: bool
     recent: int
-    """Of how many slots times are kept."""
+    """For how many slots times are kept."""
 
 
 def _collective_track(dump: DumpRows, rows: Ints) -> tuple[int, bytes]:
-    """Slots of one group: rows of one seq (a coalesced group and its closing marker) are one slot."""
+    """Track of one group: rows with the same seq (coalesced calls and their closing marker) are one slot."""
     columns = dump.columns
     rows = _in_order(columns, rows)
     row_tokens = dump.match_tokens[rows]
@@ -241,7 +241,7 @@ def _collective_track(dump: DumpRows, rows: Ints) -> tuple[int, bytes]:
 
 
 def _in_order(columns: DumpColumns, rows: Ints) -> Ints:
-    """By sequence number, as every recorder writes them; a file may say otherwise."""
+    """Sorted by sequence number. Recorders write them so, but a file may be forged."""
     return rows[np.argsort(columns.collective_seq[rows], kind="stable")]
 
 
@@ -332,7 +332,7 @@ def op_of(dump: DumpRows, rows: Ints, seq: int, since_previous_ns: int | None) -
 
 
 def _volumes(columns: DumpColumns, rows: Ints) -> bytes:
-    """Sequence numbers of all_to_all, elements sent and elements received; empty without all_to_all."""
+    """Packed sequence numbers, elements sent and elements received of all_to_all calls; empty without any."""
     is_a2a = np.array([s.op in ALL_TO_ALL for s in columns.signatures], dtype=np.bool_)
     rows = rows[is_a2a[columns.signature[rows]]][-RECENT_VOLUMES:] if is_a2a.any() else rows[:0]
     if not rows.size:
@@ -344,11 +344,11 @@ def _volumes(columns: DumpColumns, rows: Ints) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# DumpColumns -> every op that a dump holds, one by one. Only exports need them: the stages work on summaries.
+# DumpColumns -> every op in a dump. Only exports need them: the stages work on summaries.
 
 
 class HeldTrack(Struct, frozen=True):
-    """One group's collectives, or one channel's messages, in the order of issue."""
+    """One group's collectives, or one channel's messages, in order of issue."""
 
     name: str
     desc: str
@@ -356,13 +356,13 @@ class HeldTrack(Struct, frozen=True):
     channel: tuple[int, int] | None
     """(source, destination) as global ranks."""
     counted: bool
-    """Its numbers are those of the other ranks. Not so for messages whose first has been evicted."""
+    """Its numbers can be compared with other ranks. False for messages whose first one was evicted."""
     ops: tuple[tuple[Op, int], ...]
-    """Each with when it started: 0 = not known."""
+    """Each with its start time in ns; 0 = not known."""
 
 
 def held_tracks(columns: DumpColumns, rank: int, newest: int) -> Iterator[HeldTrack]:
-    """Ops among the rank's `newest` entries. They are numbered as in its trace, whatever is left out."""
+    """Ops among the rank's `newest` entries, with the same numbers as in its trace."""
     messages = message_rows(columns)
     no_tokens = np.zeros(0, np.uint64)
     dump = DumpRows(columns, rank, infer_states(columns, messages), SharedTables(), no_tokens, no_tokens)

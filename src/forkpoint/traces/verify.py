@@ -1,4 +1,4 @@
-"""Checks records and tables that came from elsewhere: what passes can be read without errors, and matches its keys."""
+"""Checks records and tables from other machines: what passes can be read without errors and matches its keys."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from forkpoint.model.entries import BLOCK, read_block, read_keys, read_recent, read_stack
 from forkpoint.model.layout import NO_KEY, digest, skip_ints
 from forkpoint.model.op import CPP_STACK, NO_STACK, Signature, match_token, message_token, mix, stack_token
-from forkpoint.model.records import HEAD, OP, PAUSE, Record, parts_of
+from forkpoint.model.records import HEAD, OP, PAUSE, TraceRecord, parts_of
 from forkpoint.model.tables import SharedTables, TableKind, block_key
 
 DAMAGE = (ValueError, KeyError, IndexError, struct.error, OverflowError)
@@ -16,12 +16,12 @@ DAMAGE = (ValueError, KeyError, IndexError, struct.error, OverflowError)
 
 
 def verify_tables(tables: SharedTables, known: SharedTables) -> None:
-    """Raises one of DAMAGE if an entry cannot be read, refers to a missing one, or does not match its key: it could replace
-    another in a join. Entries in `known` were verified when they came.
+    """Raises one of DAMAGE if an entry cannot be read, refers to a missing one, or does not match its key (it could then
+    replace another entry in a join). Entries in `known` were verified before.
     """
     for kind, key, packed in tables.beyond(known):
         if not _FITS[kind](key, packed, tables):
-            raise ValueError(f"an entry of kind {kind.name} under another's key, or without what belongs to it")
+            raise ValueError(f"an entry of kind {kind.name} has a wrong key, or refers to a missing entry")
 
 
 def _is_text(key: int, packed: bytes, tables: SharedTables) -> bool:
@@ -87,19 +87,19 @@ _MAX_RANK = (1 << 31) - 1
 
 
 class RecordVerifier:
-    """Checks layouts only, without reading values: it runs for every rank of 100,000."""
+    """Checks layouts without reading values: it runs for each of 100,000 ranks."""
 
     def __init__(self, tables: SharedTables) -> None:
         self._tables = tables
         self._texts, self._members = tables.entries(TableKind.TEXT), tables.entries(TableKind.MEMBERS)
         self._recent: set[tuple[int, int, int]] = set()
 
-    def verify(self, record: Record) -> None:
-        """Raises one of DAMAGE where a part is missing."""
+    def verify(self, record: TraceRecord) -> None:
+        """Raises one of DAMAGE if a part is missing or does not fit."""
         data, head = record.data, HEAD.read(record.data)
         parts = parts_of(data)
         if parts.end != len(data):
-            raise ValueError("a record of another length than its parts")
+            raise ValueError("the length of a record does not match its parts")
         named = (head.schema, head.comm_lib, head.script or head.schema, head.cut or head.schema)
         self._require((*named, *struct.unpack_from(f"<{head.threads}Q", data, HEAD.size)), head.world)
         self._verify_recent(head.recent, head.recents, head.groups)
@@ -112,13 +112,13 @@ class RecordVerifier:
         for at, channel in parts.channels:
             self._verify_track(data, at, channel.own, channel.shape, head.threads)
             if channel.group >= head.groups:
-                raise ValueError("a channel of no group")
+                raise ValueError("a channel has no group")
             if not all(0 <= rank <= _MAX_RANK for rank in (channel.source, channel.destination)):
-                raise ValueError("a channel between ranks that cannot be")
+                raise ValueError("a channel between impossible ranks")
 
     def _require(self, texts: Iterable[int], members: int = NO_KEY) -> None:
         if not all(key in self._texts for key in texts) or (members and members not in self._members):
-            raise ValueError("a name or members that are missing from the tables")
+            raise ValueError("a name or a list of members is missing from the tables")
 
     def _verify_track(self, data: bytes, at: int, size: int, shape_key: int, threads: int) -> None:
         shape = self._tables.shape(shape_key)
@@ -126,14 +126,14 @@ class RecordVerifier:
         count, end = skip_ints(data, times + PAUSE.size)
         named = data[at + OP.size - 1 : times : OP.size]
         if count != len(shape.recent_seqs) or end != at + size or end > len(data) or max(named) >= threads:
-            raise ValueError("times that do not fit their ops")
+            raise ValueError("times do not match their ops")
 
     def _verify_recent(self, key: int, count: int, groups: int) -> None:
         if not key or (key, count, groups) in self._recent:
             return
         recent = self._tables.recent(key).groups
         if len(recent) != count or not 0 <= recent.min() <= recent.max() < groups:
-            raise ValueError("recent calls that are none of this rank's")
+            raise ValueError("recent calls do not match this rank's groups")
         self._recent.add((key, count, groups))
 
 
@@ -143,4 +143,4 @@ def _verify_volumes(data: bytes, at: int, end: int) -> None:
         count, at = skip_ints(data, at)
         counts.append(count)
     if at != end or end > len(data) or len(set(counts)) > 1:
-        raise ValueError("volumes of unequal length")
+        raise ValueError("volumes differ in length")

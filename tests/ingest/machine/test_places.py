@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.evidence.machine.places import place_of_bus, read_places
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 from looping import for_each
 
 CASES = Path(__file__).parents[3] / "cases"
@@ -18,7 +18,7 @@ def init(rank: int, nranks: int, host: str = "node-1", bus: str = "3b000", pid: 
     )
 
 
-def seen(places: tuple[Place, ...]) -> list[tuple[int, str, int | None, str]]:
+def seen(places: tuple[RankPlace, ...]) -> list[tuple[int, str, int | None, str]]:
     return [(place.rank, place.host, place.gpu, place.bus_id) for place in places]
 
 
@@ -71,9 +71,9 @@ def test_an_impossible_line_is_not_read(line) -> None:
 
 class TestPlaceOfBus:
     PLACES = (
-        Place(417, "node-52", 3, "0000:3b:00.0", "a", 1),
-        Place(418, "node-52", 4, "0000:5d:00.0", "a", 2),
-        Place(425, "node-53", 3, "0000:3b:00.0", "a", 3),
+        RankPlace(417, "node-52", 3, "0000:3b:00.0", "a", 1),
+        RankPlace(418, "node-52", 4, "0000:5d:00.0", "a", 2),
+        RankPlace(425, "node-53", 3, "0000:3b:00.0", "a", 3),
     )
 
     @pytest.mark.parametrize("bus", ["0000:3b:00.0", "PCI:0000:3b:00", "3b000", "00000000:3B:00.0"])
@@ -92,17 +92,17 @@ class TestPlaceOfBus:
         assert place_of_bus(self.PLACES, host, bus) is None
 
     def test_a_gpu_that_ranks_share_names_none_of_them(self) -> None:
-        shared = (*self.PLACES, Place(7, "node-52", 3, "0000:3b:00.0", "b", 1))
+        shared = (*self.PLACES, RankPlace(7, "node-52", 3, "0000:3b:00.0", "b", 1))
 
         assert place_of_bus(shared, "node-52", "3b000") is None
 
     def test_a_rank_said_to_be_elsewhere_too_is_not_joined(self) -> None:
-        moved = (*self.PLACES, Place(417, "node-60", 3, "0000:3b:00.0", "b", 1))
+        moved = (*self.PLACES, RankPlace(417, "node-60", 3, "0000:3b:00.0", "b", 1))
 
         assert place_of_bus(moved, "node-52", "3b000") is None
 
     def test_hosts_of_two_domains_are_two_hosts(self) -> None:
-        place = Place(1, "node-1.east", 0, "0000:3b:00.0", "a", 1)
+        place = RankPlace(1, "node-1.east", 0, "0000:3b:00.0", "a", 1)
 
         assert place_of_bus([place], "node-1.west", "3b000") is None
         assert place_of_bus([place], "node-1", "3b000") == place

@@ -1,4 +1,4 @@
-"""Training logs, whoever launched the job: `read_log` for one log."""
+"""Training logs from any launcher: `read_log` reads one log."""
 
 from forkpoint.evidence.archives import ArchiveMember, UnpackBudget, open_members
 from forkpoint.evidence.logs.events import LeftOut, LogReading

@@ -25,7 +25,7 @@ _EXCEPTION = re.compile(
 )
 _SUFFIXES = ("Error", "Exception", "Interrupt", "Exit", "Iteration", "Warning", "Group")
 _QUALIFIED = re.compile(r"\.[A-Z]\w{0,80}$")
-"""`queue.Empty`: Python prints the module of every class that is not built in, so `loss: 2.1` of another is none."""
+"""`queue.Empty`: Python prints the module of every class that is not built in, so `loss: 2.1` is not an exception."""
 _CHAINS = {
     "During handling of the above exception, another exception occurred:": "while another was handled",
     "The above exception was the direct cause of the following exception:": "caused by another",
@@ -38,12 +38,12 @@ _NCCL_REASON = re.compile(r"nccl[A-Z]\w{1,40}: ")
 
 
 class LineBlock(Protocol):
-    """Lines that belong together, being read."""
+    """Lines that belong together, while they are read."""
 
     done: bool
 
     def take(self, message: str) -> bool:
-        """Whether the line belongs to it."""
+        """Takes a line; False if it does not belong to the block."""
         ...
 
     def events(self) -> Iterator[LogEvent]:
@@ -78,7 +78,7 @@ class Tail:
 
 
 class MessageBlock:
-    """A message of torch that goes on over several lines."""
+    """A message from torch that spans several lines."""
 
     def __init__(self, event: LogEvent) -> None:
         self._event = event
@@ -95,13 +95,13 @@ class MessageBlock:
 
 
 def is_traceback_frame(message: str) -> bool:
-    """Of an exception, outermost first: other stacks name the function without a comma, or have no indent of two."""
+    """A frame of an exception's traceback. Other stacks have no comma before `in`, or are not indented by two."""
     return message.startswith('  File "') and ", in " in message and _FRAME.match(message) is not None
 
 
 class TracebackBlock:
-    """A Python traceback, up to its exception and what that says. `headless`: of a log that begins inside it; without its
-    exception nothing shows that it was one.
+    """A Python traceback with its exception. `headless`: the log begins inside it; without an exception at its end, it is
+    not taken for a traceback.
     """
 
     def __init__(self, event: LogEvent, chain: str | None = None, *, headless: bool = False) -> None:
@@ -114,13 +114,13 @@ class TracebackBlock:
         self._tail = Tail()
         self._chain = chain
         self._code = ""
-        """The line that the innermost frame of the user's code shows."""
+        """The source line of the innermost frame in user code."""
         self._is_user = False
         self.done = False
         self.then: str | None = None
-        """The block that its exception opens."""
+        """The kind of block that its exception opens."""
         self.chains: str | None = None
-        """How the next traceback is related to it."""
+        """How the next traceback is related to this one."""
 
     @property
     def ended(self) -> bool:
@@ -150,7 +150,7 @@ class TracebackBlock:
         if event is None:
             if not self._frames or self._headless:
                 return
-            event = replace(self._event, text="a traceback that is cut", stack=tuple(reversed(self._frames)))
+            event = replace(self._event, text="a truncated traceback", stack=tuple(reversed(self._frames)))
         chain = (("chain", self._chain),) if self._chain else ()
         code = (("code", self._code),) if self._code else ()
         yield replace(event, details=(*event.details, *self._tail.details, *chain, *code))
@@ -186,7 +186,7 @@ class TracebackBlock:
 
 
 class StackBlock:
-    """Frames, innermost first: of the collective that did not end, or of a thread."""
+    """Frames, innermost first: of the collective that did not finish, or of a thread."""
 
     def __init__(self, event: LogEvent) -> None:
         self._event = event
@@ -240,7 +240,7 @@ _ERROR_FILE_AT_MOST = 1 << 20
 
 
 class AgentTable:
-    """torchelastic's failure table. Its "root cause" is only what one node saw first."""
+    """torchelastic's failure table. Its "root cause" is only the first failure that one node saw."""
 
     def __init__(self, event: LogEvent, *, root: bool) -> None:
         self._event = event
@@ -271,8 +271,8 @@ class AgentTable:
         return True
 
     def events(self) -> Iterator[LogEvent]:
-        told = [self._entry(root, rows) for root, rows in self._entries if rows]
-        yield from told or [self._event]
+        entries = [self._entry(root, rows) for root, rows in self._entries if rows]
+        yield from entries or [self._event]
 
     def _open(self) -> None:
         self._entries.append((self._root, {}))
@@ -302,7 +302,7 @@ class AgentTable:
 
 
 def read_error_file(text: str, event: LogEvent) -> LogEvent:
-    """The exception in an error file, which is one line of JSON. Any other text is kept as it is."""
+    """The exception in a torchelastic error file, which is one line of JSON. For any other text, the event is unchanged."""
     message, stack = _error_file_parts(text)
     if not message:
         return event

@@ -1,4 +1,4 @@
-"""Events of a log: made from lines that match a pattern, kept within bounds, and handed out as one LogReading."""
+"""Events of a log: made from lines that match a pattern, limited in number, returned as one LogReading."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _QUIET_AT_MOST = 20_000
 
 
 _UNKNOWN_NUMEL = 1 << 63
-"""Coalesced operations print the number of elements as minus one, unsigned."""
+"""Coalesced operations print the number of elements as unsigned -1."""
 _TYPED = frozenset({
     "seq", "op", "shape", "numel_in", "numel_out", "timeout_ms", "ran_ms", "enqueued", "started", "completed", "rank",
     "local_rank", "host", "pid",
@@ -28,7 +28,7 @@ _TYPED = frozenset({
 
 
 class LeftOut(Struct, frozen=True):
-    """Events beyond those kept."""
+    """How many events of one kind and rank were dropped."""
 
     kind: LogKind
     rank: int | None
@@ -36,25 +36,25 @@ class LeftOut(Struct, frozen=True):
 
 
 class LogReading(Struct, frozen=True):
-    """All that one log says."""
+    """Everything that one log says."""
 
     events: tuple[LogEvent, ...]
     """In the order of the log."""
     speakers: frozenset[int]
-    """Global ranks that its lines name as theirs, whatever the file is called. Silence in a log proves nothing."""
+    """Global ranks that printed lines, according to the lines. A missing rank proves nothing."""
     first_time: str | None
     last_time: str | None
     lines: int
     bytes: int
     ending: Ending = NO_ENDING
     stacks: tuple[RankStacks, ...] = ()
-    """Of threads, as programs and debuggers print them. Without a rank where nothing says whose they are."""
+    """Thread stacks that programs and debuggers printed. Their rank is None if nothing says it."""
     left_out: tuple[LeftOut, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
 def base_event(line: ParsedLine, file: str, number: int, rank: int | None) -> LogEvent:
-    """The event as far as file, line and prefixes say, before the message is read."""
+    """The event before its message is parsed: file, line and prefixes."""
     return LogEvent(
         kind=LogKind.EXCEPTION,
         file=file,
@@ -69,7 +69,7 @@ def base_event(line: ParsedLine, file: str, number: int, rank: int | None) -> Lo
 
 
 def pattern_event(base: LogEvent, pattern: Pattern, match: re.Match[str], message: str) -> LogEvent:
-    """The event with what the message says."""
+    """The event with the fields that the pattern found in the message."""
     found = {name: value for name, value in match.groupdict().items() if value}
     nccl = NCCL_HEADER.match(message) if "NCCL " in message else None
     extra = [(name, clean(value)) for name, value in found.items() if name not in _TYPED]
@@ -90,7 +90,7 @@ def pattern_event(base: LogEvent, pattern: Pattern, match: re.Match[str], messag
 
 
 def _speaker(speaker: Speaker, found: dict[str, str]) -> Speaker:
-    """Adds what the message says about its speaker. What a prefix said is kept."""
+    """Adds what the message says about its speaker. Prefixes take precedence."""
     if not found.keys() & {"host", "pid", "local_rank"}:
         return speaker
     host, pid, local = found.get("host"), found.get("pid"), found.get("local_rank")
@@ -126,15 +126,15 @@ def _counters(found: dict[str, str]) -> Counters | None:
     return Counters(int(found["enqueued"]), int(found["completed"]), None if started < 0 else started)
 
 
-class Kept(Struct, frozen=True):
+class KeptEvent(Struct, frozen=True):
     event: LogEvent
     sure: bool
-    """Its rank was printed by torch itself, not by a launcher that may count something else."""
+    """torch itself printed the rank, not a launcher, whose number may mean something else."""
 
 
 class _Shelf(Struct):
-    first: list[Kept] = field(default_factory=list)
-    last: list[Kept] = field(default_factory=list)
+    first: list[KeptEvent] = field(default_factory=list)
+    last: list[KeptEvent] = field(default_factory=list)
     left_out: int = 0
 
 
@@ -145,15 +145,15 @@ class _Room(Struct):
 
 
 class Keeper:
-    """The first and the last events of each kind and rank; the number of those between is kept."""
+    """Keeps the first and the last events of each kind and rank, and counts the others."""
 
     def __init__(self) -> None:
         self._shelves: dict[tuple[LogKind, int | None, int | None], _Shelf] = {}
         self._loud, self._quiet = _Room(_LOUD_EACH, _LOUD_AT_MOST), _Room(_QUIET_EACH, _QUIET_AT_MOST)
         self._lost = 0
 
-    def add(self, kept: Kept) -> None:
-        """Keep it, or count it in place of another of its kind."""
+    def add(self, kept: KeptEvent) -> None:
+        """Keeps the event, or counts it. A late event replaces the oldest of the last ones."""
         event = kept.event
         room = self._quiet if event.kind in QUIET else self._loud
         key = (event.kind, event.rank, event.speaker.task)
@@ -176,13 +176,13 @@ class Keeper:
             self._lost += 1
 
     def problem(self) -> str | None:
-        """Events between the first and the last of a kind and rank are repeats; those without room are not."""
+        """Reports events that were lost because the total limit was reached. Repeats in the middle are not reported."""
         if not self._lost:
             return None
-        return f"holds more events than are kept: {self._lost} were left out. Give each node's log as a separate file"
+        return f"has too many events: {self._lost} were left out. Give each node's log as a separate file"
 
-    def kept(self) -> list[Kept]:
-        """All, in the order of the log."""
+    def kept(self) -> list[KeptEvent]:
+        """All kept events, in the order of the log."""
         every = [kept for shelf in self._shelves.values() for kept in (*shelf.first, *shelf.last)]
         return sorted(every, key=lambda kept: kept.event.line)
 

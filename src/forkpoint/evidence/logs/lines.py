@@ -1,8 +1,8 @@
-"""Bytes of a log -> lines, and lines -> who says what, and when.
+"""Splits a log into lines, and lines into speaker, time and message.
 
-Prefixes of launchers, time stamps, c10's header and the process group are stripped here and nowhere else. `[rank3]:` is the
-global rank and wins over all others. `[Rank 3]` is the rank inside some group (and on WorkNCCL lines even a stale one): it
-is kept as `group_rank` and never taken for a rank.
+Launcher prefixes, timestamps, c10's header and the process group are stripped only here. `[rank3]:` is the global rank and
+takes precedence over all others. `[Rank 3]` is the rank inside some group (and outdated in WorkNCCL lines): it is kept as
+`group_rank` and never used as a rank.
 """
 
 import re
@@ -26,7 +26,7 @@ _REPEATED = re.compile(r" ?\[repeated (\d{1,9})x across cluster\](?: \(Ray dedup
 C10 = re.compile(
     r"\[(?P<level>[IWEFV])(?:(?P<date>\d{3,4}) (?P<time>\d\d:\d\d:\d\d)\.\d{1,9})? ?(?P<source>[\w./-]{1,120}+):\d{1,7}\] ?"
 )
-"""The header of C++ lines. Month and day without a zero in front, no year; the fraction is of another clock."""
+"""The header of C++ lines: month and day without a leading zero, no year; the fraction comes from another clock."""
 
 _GLUED = re.compile(r"(?=\[rank\d{1,7}\]:\[[IWEFV](?:\d{3,4} \d\d:\d\d:\d\d\.| ?[\w.]{1,60}:\d))")
 _GROUP = re.compile(
@@ -41,11 +41,11 @@ _TIME = re.compile(
 NCCL_HEADER = re.compile(
     r"(?:\[[\d: -]{1,30}[^\]]{0,10}\] )?(?P<host>[^\s:]{1,100}+):(?P<pid>\d{1,9}):\d{1,9} \[(?P<device>-?\d{1,4})\] "
 )
-"""How NCCL begins its own lines: host, process, thread and device."""
+"""How NCCL's own lines begin: host, process, thread and device."""
 
 
 def read_chunks(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """The stream in pieces that end where lines end."""
+    """The stream in pieces that end at line ends."""
     while chunk := stream.read(size):
         yield chunk if chunk.endswith(b"\n") else chunk + stream.readline(LONGEST)
 
@@ -59,7 +59,7 @@ def split_lines(chunk: bytes) -> list[bytes]:
 
 
 def decode_line(raw: bytes, limit: int) -> str:
-    """The beginning of a line as text. Progress bars overwrite it after a carriage return: the last version counts."""
+    """The beginning of a line as text. Progress bars overwrite it after a carriage return: the last version is returned."""
     return raw[:limit].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
 
 
@@ -67,18 +67,18 @@ class ParsedLine(Struct):
     """A line without its prefixes, and what they say."""
 
     message: str
-    """What follows all prefixes."""
+    """The text after all prefixes."""
     speaker: Speaker = _NOBODY
     time: str | None = None
     group: Group | None = None
     from_c10: bool = False
     repeated: int = 1
     role: int | None = None
-    """The outer of two `[rankN]:`. A launcher whose role is called "rank" numbers its local workers like that."""
+    """The outer one of two `[rankN]:`. A launcher whose role is called "rank" numbers its local workers like that."""
     of_process: bool = False
     """The prefix (Ray's) identifies one process."""
     blank: bool = False
-    """There was a blank between the last prefix and the message."""
+    """There was a space between the last prefix and the message."""
     rank: int | None = None
     local_rank: int | None = None
     host: str | None = None
@@ -103,7 +103,7 @@ def parse_line(text: str) -> ParsedLine:
 
 
 def split_glued(text: str) -> list[str]:
-    """The messages of one physical line: progress bars end in a carriage return, and writers' lines can run together."""
+    """The messages of one physical line: progress bars end in a carriage return, and lines of two writers can run together."""
     parts = text.split("\r") if "\r" in text else [text]
     return [piece for part in parts for piece in (_split_writers(part) if "]:[" in part else [part]) if piece]
 
@@ -116,7 +116,7 @@ def _split_writers(text: str) -> list[str]:
 
 
 def find_time(text: str) -> str | None:
-    """The first time stamp, to the second."""
+    """The first timestamp, to the second."""
     found = _TIME.search(text)
     return clean(found[found.lastgroup or 0]) if found else None
 
@@ -184,7 +184,7 @@ _UNIT = r"(?P<host>[A-Za-z0-9][\w.-]{0,100}+) (?:[\w./@-]{1,80}+\[(?P<pid>\d{1,9
 _DIGITS, _LOWER, _UPPER = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _Layer = tuple[re.Pattern[str], Callable[[ParsedLine, re.Match[str]], None]]
 
-# First characters of a prefix, its form, and what it says.
+# First characters of a prefix, its pattern, and the function that stores what it says.
 _PREFIX_FORMS: tuple[tuple[str, str, Callable[[ParsedLine, re.Match[str]], None]], ...] = (
     # torch, and Lightning's spelling of it
     ("[", rf"\[rank(?:{_RANK}\]: ?|: (?P<lightning>0|[1-9]\d{{0,6}})\] )", _ranked),

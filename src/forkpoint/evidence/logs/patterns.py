@@ -1,4 +1,4 @@
-"""The patterns of `patterns.toml`, compiled once and only when a log is read."""
+"""The patterns of `patterns.toml`, compiled once, when the first log is read."""
 
 import re
 import tomllib
@@ -17,16 +17,16 @@ class Pattern(Struct, frozen=True):
     name: str
     kind: LogKind
     literals: tuple[str, ...]
-    """The line contains one of them."""
+    """The line contains at least one of them."""
     scan: tuple[str, ...]
-    """What a log is searched for to find such lines. Empty: they only mean something in their place."""
+    """Strings by which a log is searched for such lines. Empty: the line has a meaning only inside a block."""
     regex: re.Pattern[str]
     versions: str
     says: str
     of_host: bool
-    """Speaks of a machine or a job, not of the rank in whose log it stands."""
+    """About a machine or a job, not about the rank in whose log it is."""
     opens: str | None
-    """The block that begins with it."""
+    """The kind of block that begins with this line."""
 
     def find(self, message: str) -> re.Match[str] | None:
         for literal in self.literals:
@@ -37,27 +37,27 @@ class Pattern(Struct, frozen=True):
 
 @cache
 def patterns() -> tuple[Pattern, ...]:
-    """All patterns, the more special before the more general."""
+    """All patterns, specific ones before general ones."""
     data = _data()
     return tuple(_pattern(entry, data["macros"]) for entry in data["pattern"])
 
 
 @cache
 def anchors() -> tuple[bytes, ...]:
-    """Few short strings: all that a log is searched for contains one of them."""
+    """A few short strings; every scan literal contains one of them."""
     return tuple(text.encode() for text in _data()["anchors"])
 
 
 @cache
 def scan_literals() -> tuple[bytes, ...]:
-    """What a log is searched for: nothing that contains another."""
+    """The strings that a log is searched for, without those that contain another one."""
     every = {literal for pattern in patterns() for literal in pattern.scan} | {TRACEBACK}
     least = {literal for literal in every if not any(other in literal for other in every - {literal})}
     return tuple(sorted(literal.encode() for literal in least))
 
 
 def match_line(message: str) -> tuple[Pattern, re.Match[str]] | None:
-    """What a message, without its prefixes, says."""
+    """The first pattern that matches a message without its prefixes."""
     for pattern in patterns():
         match = pattern.find(message)
         if match:

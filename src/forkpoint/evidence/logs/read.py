@@ -1,4 +1,4 @@
-"""One log, of one rank or of all of them -> what it says: lines are found, parsed, joined to blocks and made into events."""
+"""Reads one log, of one rank or of many: finds lines that matter, parses them, joins them to blocks, makes events."""
 
 import io
 import lzma
@@ -19,7 +19,7 @@ from forkpoint.evidence.logs.blocks import (
     is_traceback_frame,
     read_error_file,
 )
-from forkpoint.evidence.logs.events import Keeper, Kept, LogReading, base_event, pattern_event
+from forkpoint.evidence.logs.events import Keeper, KeptEvent, LogReading, base_event, pattern_event
 from forkpoint.evidence.logs.lines import (
     CHUNK,
     LONGEST,
@@ -46,9 +46,9 @@ _IDLE_AT_MOST = 5_000
 """Lines of other speakers that may come between two lines of a block."""
 _EXPIRE_EVERY = 256
 _CUT_HEAD = 4
-"""Lines of a log that was cut inside a traceback, up to its first whole frame: a part of a line, code, carets."""
+"""Lines before the first whole frame in a log that begins inside a traceback: part of a line, code, carets."""
 _REMEMBERED_AT_MOST = 10_000
-"""Speakers: a log may name another one in every line."""
+"""Limit of remembered speakers: a log may name a new one in every line."""
 _TELL_THE_WORLD = frozenset({LogKind.NCCL_INIT, LogKind.SETTINGS})
 _BLOCKS: dict[str, Callable[[LogEvent], LineBlock]] = {
     "message": MessageBlock,
@@ -59,7 +59,7 @@ _BLOCKS: dict[str, Callable[[LogEvent], LineBlock]] = {
 
 
 def read_log(source: bytes | BinaryIO, file: str, rank: int | None) -> LogReading:
-    """All that a log says. `rank` is the file's, where it is known; a line's own `[rankN]:` goes before it."""
+    """Everything a log says. `rank`: the file's rank, if known; a line's own `[rankN]:` takes precedence."""
     stream = io.BytesIO(source) if isinstance(source, bytes) else source
     program = ripgrep()
     descriptor = reopened(stream) if program else None
@@ -90,12 +90,12 @@ def _read_alone(stream: BinaryIO, file: str, rank: int | None) -> LogReading:
             last = chunk
         heard.finish(stream, reader.world)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        cut = f"cannot be read beyond byte {read} ({error}); what comes before it was used"
+        cut = f"cannot be read beyond byte {read} ({error}); the part before that was used"
     return reader.finish(newlines + (not last.endswith(b"\n")), read, cut)
 
 
 def _read_with_ripgrep(stream: BinaryIO, search: Ripgrep, file: str, rank: int | None) -> LogReading:
-    """While ripgrep searches, count the lines and collect the speakers."""
+    """Counts lines and collects speakers while ripgrep searches."""
     heard = LogSpeakers(once=False, rank=rank)
     reader = LogReader(file, rank, heard)
     try:
@@ -111,7 +111,7 @@ def _read_with_ripgrep(stream: BinaryIO, search: Ripgrep, file: str, rank: int |
 
 
 def _count(stream: BinaryIO, heard: LogSpeakers) -> tuple[int, int]:
-    """Bytes and newlines. Some pieces go to `heard`, cut where lines begin and end."""
+    """Counts bytes and newlines. Some pieces, trimmed to whole lines, go to `heard`."""
     buffer = bytearray(CHUNK)
     finder = LineFinder()
     read = newlines = 0
@@ -127,7 +127,7 @@ def _count(stream: BinaryIO, heard: LogSpeakers) -> tuple[int, int]:
 
 
 class _Open:
-    """A block being read."""
+    """A block while it is read."""
 
     def __init__(self, block: LineBlock, line: ParsedLine, number: int) -> None:
         self.block = block
@@ -155,20 +155,20 @@ class LogReader:
         self._keeper = Keeper()
         self._open: dict[Speaker, _Open] = {}
         self._latest: dict[Speaker, Speaker] = {}
-        """The last speaker, by everything but the rank: C++ messages continue without a prefix."""
+        """The last speaker by everything but the rank: C++ messages continue on lines without a rank prefix."""
         self._chains: dict[Speaker, str] = {}
         self._head = _CUT_HEAD
-        """Lines at the beginning in which a traceback without its first line may be."""
+        """Lines left at the beginning in which a traceback without its first line may start."""
         self._stacks = StackLines()
         self._processes: dict[Speaker, set[int]] = {}
-        """Ranks that a process, known by its prefix, called itself."""
+        """Ranks that a process, identified by its prefix, called itself."""
         self._expired = 0
         self._hidden = 0
         self.world = 0
-        """The largest number of ranks that a group or communicator was said to have."""
+        """The largest size of a group or communicator in the log."""
 
     def feed(self, chunk: bytes, newlines: int, hits: Sequence[int]) -> None:
-        """The next lines, of which `hits` contain what logs are searched for."""
+        """Takes the next lines; `hits` are the indexes of those that contain a searched string."""
         if hits or self._goes_on():
             lines = split_lines(chunk)
             place = 0
@@ -182,7 +182,7 @@ class LogReader:
         self._number += newlines
 
     def feed_from(self, stream: BinaryIO, found: Iterable[tuple[int, int]]) -> None:
-        """The lines that begin at these places, and those between them that blocks need."""
+        """Takes the lines that begin at these offsets, and the lines between them that open blocks need."""
         stream.seek(0)
         for number, offset in found:
             self._go_on_until(stream, number)
@@ -205,12 +205,12 @@ class LogReader:
         for speaker in list(self._open):
             self._close(speaker)
         for kind, after, line in heard.notices():
-            told = is_hit(line.message.encode()) and match_line(line.message) is not None
-            if line.from_c10 or line.message[:1].isspace() or told:
-                continue  # it says something else, or is a line of code
+            known = is_hit(line.message.encode()) and match_line(line.message) is not None
+            if line.from_c10 or line.message[:1].isspace() or known:
+                continue  # it matches a pattern, or is a line of code
             base = base_event(line, self._file, max(1, lines - after), self._rank)
             rank = heard.program_rank(line.message) if base.rank is None else base.rank
-            self._keeper.add(Kept(replace(base, kind=kind, rank=rank), _is_sure(line)))
+            self._keeper.add(KeptEvent(replace(base, kind=kind, rank=rank), _is_sure(line)))
         kept = self._keeper.kept()
         return LogReading(
             events=tuple(_settled(each, heard, self._rank) for each in kept),
@@ -225,11 +225,11 @@ class LogReader:
             problems=tuple(self._problems(cut)),
         )
 
-    def _speakers(self, kept: list[Kept]) -> frozenset[int]:
+    def _speakers(self, kept: list[KeptEvent]) -> frozenset[int]:
         heard = self._heard
         own = {each.event.speaker.rank for each in kept if each.sure or not heard.roles}
-        told = {each.event.rank for each in kept if each.event.pattern == "group-settings"}
-        ranks = own | told | (set() if heard.roles else heard.ranks)
+        in_settings = {each.event.rank for each in kept if each.event.pattern == "group-settings"}
+        ranks = own | in_settings | (set() if heard.roles else heard.ranks)
         if heard.tasks_are_ranks:
             ranks |= heard.tasks
         if heard.node_offset is not None:
@@ -253,11 +253,11 @@ class LogReader:
         return [Problem(self._file, clean(text)) for text in texts]
 
     def _goes_on(self) -> bool:
-        """Whether the next line matters even if nothing is found in it."""
+        """Whether the next line is needed even if it contains no searched string."""
         return bool(self._open) or self._stacks.open or self._head > 0
 
     def _look(self, raw: bytes, number: int) -> None:
-        """A line that was found: it may say something, or begin stacks."""
+        """Takes a line that was found by the search: it may be an event, or begin stacks."""
         if is_hit(raw):
             self._head -= 1
         else:
@@ -277,7 +277,7 @@ class LogReader:
         self._expire(number)
 
     def _go_on(self, raw: bytes, number: int) -> None:
-        """A line that only matters to a block or a stack."""
+        """Takes a line that only matters to an open block or stack."""
         line = parse_line(decode_line(raw, _LONG))
         self._stacks.take(line.speaker, line.message, number, blank=line.blank)
         taken = self._offer(line, number)
@@ -301,7 +301,7 @@ class LogReader:
                 memory.clear()
 
     def _rank_of(self, speaker: Speaker) -> int | None:
-        """The rank that stacks of this speaker are of, where the log tells."""
+        """The rank of this speaker's stacks, if the log says it."""
         if speaker.rank is not None and not self._heard.roles:
             return speaker.rank
         named = self._processes.get(_without_rank(speaker), set())
@@ -344,7 +344,7 @@ class LogReader:
         return None
 
     def _begin(self, line: ParsedLine, number: int) -> None:
-        """A line that no block took: it opens one, is an event, or says nothing."""
+        """Takes a line that no block took: it opens a block, is an event, or is ignored."""
         base = base_event(line, self._file, number, self._rank)
         message = line.message
         if message.startswith((TRACEBACK, "  + Exception Group Traceback", "Exception Group Traceback")):
@@ -371,7 +371,7 @@ class LogReader:
         self._latest[_without_rank(line.speaker)] = line.speaker
 
     def _replace_by_table(self, speaker: Speaker, line: ParsedLine, number: int) -> None:
-        """An agent's exception is followed by its table."""
+        """After an agent's exception comes its failure table."""
         event = next(self._open.pop(speaker).block.events())
         self._keep(event, line)
         self._hold(AgentTable(replace(event, stack=(), exception=None), root=False), line, number)
@@ -379,20 +379,20 @@ class LogReader:
     def _keep(self, event: LogEvent, line: ParsedLine) -> None:
         if event.kind in _TELL_THE_WORLD:
             self.world = max(self.world, int(event.detail("nranks") or event.detail("size") or 0))
-        self._keeper.add(Kept(event, _is_sure(line)))
+        self._keeper.add(KeptEvent(event, _is_sure(line)))
 
     def _close(self, speaker: Speaker) -> None:
         held = self._open.pop(speaker, None)
         if held is None:
             return
         for event in held.block.events():
-            self._keeper.add(Kept(event, held.sure))
+            self._keeper.add(KeptEvent(event, held.sure))
         if isinstance(held.block, TracebackBlock) and held.block.chains:
             self._chains[speaker] = held.block.chains
 
 
 def _messages(raw: bytes) -> list[str]:
-    """The messages of one physical line; of a very long one, the text around the first literal."""
+    """The messages of one physical line; of a very long line, only the text around the first searched string."""
     if len(raw) <= _LONG or _ERROR_FILE in raw:
         return split_glued(raw.decode("utf-8", "replace"))
     pieces = [piece for piece in raw.split(b"\r") if any(literal in piece for literal in scan_literals())]
@@ -403,8 +403,8 @@ def _messages(raw: bytes) -> list[str]:
     return texts
 
 
-def _settled(kept: Kept, heard: LogSpeakers, rank: int | None) -> LogEvent:
-    """The event once the whole log has shown what its launcher's numbers count. `rank`: whose log it was taken for."""
+def _settled(kept: KeptEvent, heard: LogSpeakers, rank: int | None) -> LogEvent:
+    """The event with its final rank, now that the whole log shows what the launcher's numbers mean. `rank`: the file's."""
     event = kept.event
     speaker = event.speaker
     if heard.roles and not kept.sure and speaker.rank is not None and event.rank == speaker.rank:

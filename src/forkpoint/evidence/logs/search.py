@@ -1,9 +1,9 @@
-"""Which lines of a log are worth a regular expression: by numpy on any text, by ripgrep on large files where it is installed.
+"""Finds the lines of a log that contain a searched string: with numpy, or with ripgrep on large files if it is installed.
 
-A log is looked at as words of four bytes, side by side. However a literal lies across them, it holds some whole words;
-so for each of the four ways it can lie, up to four words are known that must follow each other. A table by the hash of
-the first of them leaves a few of a hundred words, one by the hash of all of them next to none. Those are compared with
-the literals themselves.
+The numpy search treats the log as consecutive four-byte words. Wherever a literal starts, it contains some whole words; so
+for each of the four possible alignments, up to four consecutive words are known. A table indexed by the hash of the first
+word leaves a few percent of all positions, and one by the hash of all of them almost none. Those are then compared with the
+literals themselves.
 """
 
 import os
@@ -24,7 +24,7 @@ from forkpoint.evidence.logs.patterns import anchors, scan_literals
 from forkpoint.evidence.stacks.read import MARKS
 
 SHORTEST_LITERAL = 6
-"""One that is shorter may hold less than three bytes of every word."""
+"""A shorter literal could have fewer than three bytes in every word."""
 
 _BLOCK = 1 << 16
 _WORD = 4
@@ -33,12 +33,12 @@ _FIRST, _ALL = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
 _SHIFT = np.uint32(16)
 _COMMON = b" etaoinsrhldcu"
 _LEVELS = re.compile(rb"INFO|WARN|ERROR")
-"""Words that occur in every line are as common as blanks."""
+"""Log levels occur in every line, so their letters count as common."""
 
 
 @cache
 def literals_by_anchor() -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
-    """What a log is searched for, each under an anchor that it contains."""
+    """The searched strings, each under an anchor that it contains."""
     groups: dict[bytes, list[bytes]] = {anchor: [] for anchor in anchors()}
     for literal in scan_literals():
         groups[next(anchor for anchor in anchors() if anchor in literal)].append(literal)
@@ -46,7 +46,7 @@ def literals_by_anchor() -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
 
 
 def is_hit(line: bytes) -> bool:
-    """Whether a line contains what a log is searched for."""
+    """Whether a line contains a searched string."""
     for anchor, literals in literals_by_anchor():
         if anchor in line:
             for literal in literals:
@@ -57,15 +57,15 @@ def is_hit(line: bytes) -> bool:
 
 class _Tables(Struct, frozen=True):
     first: npt.NDArray[np.bool_]
-    """By the hash of a word: whether some literal is known by words that begin with it."""
+    """Indexed by the hash of a word: whether it is the first word of some literal."""
     whole: npt.NDArray[np.bool_]
-    """By the hash of one word or several: whether some literal is known by them."""
+    """Indexed by the hash of all words of a literal."""
     literals: dict[bytes, tuple[tuple[int, bytes], ...]]
-    """By the first of its words: a literal, and where in it they begin."""
+    """By first word: (offset of the word in the literal, literal)."""
 
 
 class LineFinder:
-    """Finds lines with numpy, a block that fits in the processor's cache at a time."""
+    """Finds lines with numpy, in blocks that fit in the processor's cache."""
 
     def __init__(self) -> None:
         self._tables = _tables()
@@ -74,7 +74,7 @@ class LineFinder:
         self._flags = np.empty(_BLOCK, dtype=bool)
 
     def hits(self, chunk: bytes) -> tuple[int, list[int]]:
-        """How many newlines the chunk has, and which of its lines contain what a log is searched for, or may begin stacks."""
+        """The number of newlines in the chunk, and the indexes of lines with a searched string or the mark of a stack."""
         hits: list[int] = []
         counted = number = line_end = 0
         for place in self._likely_places(chunk):
@@ -97,7 +97,7 @@ class LineFinder:
         words = np.frombuffer(chunk, dtype="<u4", count=len(chunk) // _WORD)
         size = _BLOCK // _WORD
         found = np.concatenate([self._begun(words[at : at + size]) + at for at in range(0, len(words) or 1, size)])
-        # No literal repeats a word: a page of nothing but zeros need not be looked at place by place.
+        # No literal repeats a word, so a page of zeros can be skipped.
         repeats = words[found] == words.take(found + 1, mode="clip")
         found = found[~repeats | (found + 1 == len(words))]
         if not found.size:
@@ -118,7 +118,7 @@ class LineFinder:
 
 
 def _is_literal(chunk: bytes, place: int, tables: _Tables) -> bool:
-    """Whether one of the literals with this word is at this place."""
+    """Whether a literal that contains this word is at this place."""
     for at, literal in tables.literals.get(chunk[place : place + _WORD], ()):
         if place >= at and chunk.startswith(literal, place - at):
             return True
@@ -144,7 +144,7 @@ def _tables() -> _Tables:
 
 
 def _ways(literal: bytes) -> Iterator[tuple[int, bytes]]:
-    """For each way it can lie across words: where in it words begin by which it is known, and those words."""
+    """For each alignment: the offset in the literal at which its known words begin, and those words."""
     fewest = 2 if len(literal) >= 3 * _WORD - 1 else 1
     shown = _LEVELS.sub(lambda level: b" " * len(level[0]), literal)
     for way in range(_WORD):
@@ -153,29 +153,29 @@ def _ways(literal: bytes) -> Iterator[tuple[int, bytes]]:
             at = min(places, key=lambda place: sum(byte in _COMMON for byte in shown[place : place + _WORD]))
             count = min(_WORDS_AT_MOST, (len(literal) - at) // _WORD)
             yield at, literal[at : at + count * _WORD]
-        else:  # one byte of the word is not the literal's
+        else:  # only three bytes of the word belong to the literal: all values of the fourth
             yield from ((way, literal[way:] + bytes([byte])) for byte in range(256))
 
 
 # ------------------------------------------------------------------------------------------------------------ ripgrep
 
-# Several times as fast. It gets the literals as arguments and the log as its standard input; nothing from a log or its name
-# reaches a command line. It says where to look; what it finds is still matched here.
+# Several times as fast. It gets the literals as arguments and the log as standard input; nothing from a log or its name
+# reaches a command line. It only says where to look; its hits are still matched here.
 
 WORTH_IT = 1 << 25
-"""Starting another process costs more than it saves on smaller logs."""
+"""File size from which starting a process pays off."""
 _MEMORY = 1 << 27
 _MANY, _SPARSE = 20_000, 2_000
-"""A find every 2000 bytes: where there are more, looking at each costs more than the search saves."""
+"""After 20,000 hits, more than one per 2000 bytes is too many: handling each costs more than the search saves."""
 _OPTIONS = (
     "--no-config", "--no-messages", "--fixed-strings", "--case-sensitive", "--text", "--encoding=none", "--no-mmap",
     "--byte-offset", "--line-number", "--no-filename", "--no-heading", "--color=never", "--threads=1",
-    "--max-columns=1",  # where a line is, not what it says: it may be long
+    "--max-columns=1",  # only the position of a line, not its text, which may be long
 )  # fmt: skip
 
 
 class RipgrepFailed(Exception):
-    """It ended with an error, or finds too much: the log is read without it."""
+    """It ended with an error, or found too many lines: the log is read without it."""
 
 
 @cache
@@ -184,7 +184,7 @@ def ripgrep() -> str | None:
 
 
 def reopened(stream: BinaryIO) -> int | None:
-    """A descriptor of its own for a regular file of some size; None for anything else."""
+    """A new descriptor for a large regular file; None for anything else."""
     name = getattr(stream, "name", None)
     if not isinstance(name, str) or not hasattr(stream, "fileno"):
         return None
@@ -202,7 +202,7 @@ def reopened(stream: BinaryIO) -> int | None:
 
 
 class Ripgrep:
-    """A search that runs while the log is read for other things. Gives the lines with anchors and marks of stacks, which may be hits."""
+    """A search that runs while the log is read for other things. Returns lines with anchors or marks of stacks: candidates."""
 
     def __init__(self, program: str, descriptor: int) -> None:
         wanted = [argument for text in (*anchors(), *MARKS) for argument in ("-e", text.decode())]
@@ -215,7 +215,7 @@ class Ripgrep:
         _limit_memory(self._process.pid)
 
     def lines(self) -> Iterator[tuple[int, int]]:
-        """The number of each line found, and where it begins."""
+        """(number, offset) of each line found."""
         assert self._process.stdout is not None
         for count, answer in enumerate(self._process.stdout):
             number, _, rest = answer.partition(b":")
@@ -236,7 +236,7 @@ class Ripgrep:
 
 
 def _limit_memory(pid: int) -> None:
-    """It holds the longest line in memory, and a log may be one line."""
+    """Limits ripgrep, which holds the longest line in memory; a log may be a single line."""
     if sys.platform == "linux":
         import resource  # noqa: PLC0415 - not on every system
 

@@ -1,7 +1,7 @@
-"""Who spoke at all in a log, and when it began and ended.
+"""Which ranks printed anything in a log, and when it began and ended.
 
-Every line would have to be looked at. Of a long log a small part is, and then only for the ranks that are missing in
-between: who is called silent was searched for in all of it.
+Parsing every line would be slow. In a long log a sample of the lines is parsed, and then the whole log is searched only for
+ranks that the sample missed: so a rank that counts as silent was searched for everywhere.
 """
 
 import re
@@ -45,7 +45,7 @@ _LAST = 40
 """Lines at the end of a log that are kept."""
 _SHOWN = 200
 _OF_TORCH = re.compile(r"\[[IWEF]\d{3,4} \d\d:|^[IWE]\d{4} \d\d:| NCCL (?:INFO|WARN) ")
-"""Lines of torch's and NCCL's own threads: they do not show that the program goes on."""
+"""Lines from torch's and NCCL's own threads: they do not show that the program is running."""
 _OF_A_STACK = re.compile(
     r"(?:\[rank\d{1,7}\]:)? *(?:frame #|#\d|File \"|Exception raised|Traceback|\^|Thread 0x|Current thread)"
 )
@@ -56,9 +56,9 @@ _ENDED_WELL = re.compile(
     r"|(?:^|[:|\]] ?|\b(?:INFO|NOTICE) |\brank ?\d{1,7},? (?:is |has )?)(?:done|finished|bye|exiting|all done)[.!]?$",
     re.IGNORECASE,
 )
-"""Of the program, not of one of its steps. What another rank prints may follow without a line break."""
+"""The end of the program, not of one of its steps. Another rank's output may follow without a line break."""
 _NOTICED = 1 << 16
-"""Bytes at the end of a log that are searched for notices of the program: what led to a hang is near it."""
+"""Bytes at the end of a log that are searched for notices from the program: what led to a hang is near the end."""
 _LEAVES_OUT = re.compile(
     rb"(?i)non-?finite|\bnan\b|\boverflow|\bskipp(?:ed|ing)\b|\bdropp(?:ed|ing)\b|\bdiscard(?:ed|ing)\b|early[ -]stop|stopping early"
     rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt(?:ed)?\b|\bplateau"
@@ -71,17 +71,17 @@ _NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]
 
 class LogSpeakers:
     def __init__(self, *, once: bool, rank: int | None = None) -> None:
-        """`once`: the log cannot be read a second time, so all of it is listened to. `rank`: whose log it is."""
+        """`once`: the log cannot be read a second time, so all of it is parsed now. `rank`: the rank of the file."""
         self._own = set() if rank is None else {rank}
         self.ranks: set[int] = set()
         self.tasks: set[int] = set()
         self.contradicted = False
-        """A launcher's number stood beside another rank, so such numbers are not ranks."""
+        """A line has a launcher's number and a different rank, so such numbers are not ranks."""
         self.roles = False
-        """`[rankN]:` stood before another one: there it numbers local workers."""
+        """A line has two different `[rankN]:`: the outer one numbers local workers."""
         self._local_ranks: set[int] = set()
         self._offsets: dict[int, set[int]] = {}
-        """By local worker: how far the rank that it called itself is from its number on the node."""
+        """By local worker: the rank that it called itself, minus its number on the node."""
         self.first_time: str | None = None
         self.last_time: str | None = None
         self._labelled = False
@@ -96,7 +96,7 @@ class LogSpeakers:
         self._last = b""
 
     def feed(self, chunk: bytes) -> None:
-        """The next lines, in order."""
+        """Takes the next lines, in order."""
         if not self._chunks:
             self._look_at_beginning(chunk)
         if self.wants_next():
@@ -108,7 +108,7 @@ class LogSpeakers:
         self._last = chunk
 
     def skip(self, size: int) -> None:
-        """Lines that are not wanted; only how many bytes they are."""
+        """Counts the bytes of lines that are not parsed."""
         self._chunks += 1
         self._bytes += size
         self._skipped = True
@@ -126,12 +126,12 @@ class LogSpeakers:
 
     @property
     def of_many(self) -> bool:
-        """Several local workers spoke: it is a node's log, whatever rank its name has."""
+        """Several local workers printed: it is the log of a node, even if its name has a rank."""
         return len(self._local_ranks) > 1
 
     @property
     def node_offset(self) -> int | None:
-        """What to add to local numbers to have ranks: where two workers or more call themselves so, and none otherwise."""
+        """What to add to local numbers to get ranks, if at least two workers say so and none contradicts."""
         found = set[int].intersection(*self._offsets.values()) if len(self._offsets) > 1 else set[int]()
         return next(iter(found)) if len(found) == 1 and min(found) >= 0 else None
 
@@ -154,7 +154,7 @@ class LogSpeakers:
         return len(heard) > 1 and set(self._numbers) == heard and turns * 2 * len(heard) >= len(self._numbers)
 
     def finish(self, stream: BinaryIO, world: int) -> None:
-        """Reads the end of the log and looks again for ranks not heard yet. `world`: number of ranks the log mentions, or 0."""
+        """Parses the end of the log and searches it for ranks not found yet. `world`: the job's size according to the log, or 0."""
         for line in reversed(split_lines(self._last or b"\n")[-_TIME_LINES:]):
             self.last_time = find_time(line[:_HEAD].decode("utf-8", "replace"))
             if self.last_time:
@@ -165,7 +165,7 @@ class LogSpeakers:
                 self._look_for_missing(stream, world)
 
     def ending(self, lines: int) -> Ending:
-        """`lines`: of the whole log."""
+        """How the log ends. `lines`: the number of lines in the whole log."""
         raw = split_lines(self._last or b"\n")[-_TIME_LINES:]
         texts = [clean(decode_line(line, _HEAD), _SHOWN) for line in raw]
         own = [text for text in texts if not (_OF_TORCH.search(text) or _OF_A_STACK.match(text))]
@@ -178,8 +178,8 @@ class LogSpeakers:
         )
 
     def notices(self) -> Iterator[tuple[LogKind, int, ParsedLine]]:
-        """Lines near the end in which a program says that it left something out, or its debugger that it waits, and how many
-        lines follow each.
+        """(kind, number of lines after it, line) of lines near the end in which the program says that it skipped something, or a
+        debugger waits for input.
         """
         end = self._last[-_NOTICED:]
         if not (_LEAVES_OUT.search(end) or _PROMPT.search(end)):
@@ -192,7 +192,7 @@ class LogSpeakers:
                 yield kind, len(lines) - 1 - place, parse_line(decode_line(raw, _HEAD))
 
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
-        """Whether the prefixes of one line contradict each other."""
+        """Records the prefixes of one line, and whether they contradict each other."""
         if task is not None and (local is not None or (line_rank is not None and line_rank != task)):
             self.contradicted = True
         if role is not None and role != line_rank:
@@ -243,7 +243,7 @@ class LogSpeakers:
         count = world - len(self.ranks)
         if not count:
             return
-        # Only where few are missing is the world known to be no larger than what was heard, and worth counting through.
+        # Only if few are missing is it worth listing them; otherwise any rank is searched for.
         few = sorted(set(range(world)) - self.ranks) if count <= _MANY else []
         one_of = b"|".join(b"%d" % number for number in few)
         wanted = re.compile(rb"\[rank(?:" + one_of + rb")\]:" if few else rb"\[rank\d")
@@ -256,7 +256,7 @@ class LogSpeakers:
 
 
 def _is_prefix(chunk: bytes, place: int, rank: int) -> bool:
-    """Whether the number at this place says who speaks, and is not just talked about."""
+    """Whether the number at this place is a prefix, not part of a message."""
     start = chunk.rfind(b"\n", 0, place) + 1
     text = chunk[max(start, place - _HEAD) : place + _HEAD].partition(b"\n")[0]
     return parse_line(decode_line(text, 2 * _HEAD)).speaker.rank == rank

@@ -1,4 +1,4 @@
-"""What machines say beside the training log: the kernel, NCCL's RAS network, and NCCL's lines about who runs where.
+"""Evidence from machines, besides the training log: kernel messages, NCCL's RAS network, and which rank runs where.
 
-Import from the modules: their tables are compiled only where such a file is met.
+Import from the modules, not from here: their patterns are then compiled only if such a file is read.
 """

@@ -1,4 +1,4 @@
-"""Kernel logs (dmesg, the journal, kern.log) -> events, and events of one device that belong together -> bursts."""
+"""Kernel logs (dmesg, the journal, kern.log) -> events; events of one device at one time -> bursts; bursts -> remarks."""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -11,15 +11,16 @@ from forkpoint.evidence.machine.kernel_lines import FORMS, KernelEvent, KernelHe
 from forkpoint.evidence.machine.kinds import APART, KernelKind
 from forkpoint.evidence.machine.places import BUS, normal_bus
 from forkpoint.evidence.text import clean, read_stamp, without_escapes
+from forkpoint.model.capture import Remark
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Kernel messages: dmesg, the journal, kern.log. One event for each line that reports a fault.
 #
-# A line counts only as the kernel writes it, behind a known prefix or none: text about an Xid is not an Xid. The end
-# of a text may be missing, so a number at its very end is not read.
+# A line counts only in the form in which the kernel writes it, after a known prefix or none: text about an Xid is not an
+# Xid. The end of a text may be cut off, so a number at its very end is not used.
 
 MAX_EVENTS = 50_000
-"""Per file. Of a longer log the end is read: what happened last is what is asked about."""
+"""Per file. Of a longer log the end is used: the last events are the ones that matter."""
 _LINE_LIMIT = 4000
 _HEAD_LINES = 60
 _MARKS = tuple(dict.fromkeys(form.mark for form in FORMS))
@@ -27,11 +28,11 @@ _BUS = re.compile(BUS)
 _OF_A_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?P<bus_id>{BUS})")
 _WEEKDAY = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} ")
 _SENTENCE_LINES = 4
-"""The driver writes that a GPU is gone over three lines; the first names it."""
+"""The driver's message that a GPU is gone spans three lines; the first names the GPU."""
 
 
 def looks_like_kernel_log(head: str) -> bool:
-    """Most lines are the kernel's; or all are a journal's or syslog's, and some the kernel's."""
+    """Most lines come from the kernel; or all come from a journal or syslog, and some from the kernel."""
     kernel = others = total = 0
     for line in head.split("\n")[:_HEAD_LINES]:
         if not line.strip() or line.startswith("-- "):
@@ -44,7 +45,7 @@ def looks_like_kernel_log(head: str) -> bool:
 
 
 def read_kernel_log(text: str, file: str) -> tuple[KernelEvent, ...]:
-    """In the order of the file. A process killed for its memory prints two lines, which make one event."""
+    """In the order of the file. The two lines about an OOM kill make one event."""
     events: list[KernelEvent] = []
     victims: dict[tuple[str | None, int | None], int] = {}
     named: tuple[int, str | None, str] | None = None
@@ -70,7 +71,7 @@ def read_kernel_log(text: str, file: str) -> tuple[KernelEvent, ...]:
 
 
 def _marked_lines(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Number, text and whether it is whole, of each line in which some mark stands."""
+    """(number, text, is complete) of each line that contains a mark."""
     starts = {start for mark in _MARKS for start in _lines_with(text, mark)}
     number, before = 1, 0
     for start in sorted(starts)[-2 * MAX_EVENTS :]:
@@ -82,7 +83,7 @@ def _marked_lines(text: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _lines_with(text: str, mark: str) -> deque[int]:
-    """Where they begin; the last ones of too many."""
+    """Where these lines begin; only the last ones if there are too many."""
     starts: deque[int] = deque(maxlen=MAX_EVENTS)
     at = text.find(mark)
     while at >= 0:
@@ -126,7 +127,7 @@ def _match(message: str) -> tuple[KernelKind, re.Match[str]] | None:
 
 
 def _is_dated(header: KernelHeader) -> bool:
-    """`dmesg -T` dates its lines as a web server does, whose next word is in brackets too."""
+    """`dmesg -T` has the date format of web server logs, in which another bracket follows."""
     return bool(_WEEKDAY.match(header.when or "")) and not header.message.startswith("[")
 
 
@@ -144,15 +145,15 @@ def _name(printed: str | None) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Kernel events of one device that belong together, and which of them can be the cause.
+# Bursts: kernel events of one device that belong together, and which of them can be the cause.
 #
-# A GPU in trouble writes many lines within seconds. 45 and 154 only follow: 45 says that channels were removed, 154
-# that another recovery step is needed. 43, 94 and 95 follow where something else came before them.
+# A faulty GPU logs many lines within seconds. Xids 45 and 154 are always follow-on: 45 says that channels were removed, 154
+# that another recovery step is needed. 43, 94 and 95 are follow-on if another Xid came before them.
 
 ALWAYS_FOLLOWS = frozenset({45, 154})
 FOLLOWS_OTHERS = frozenset({43, 94, 95})
 _SOME_YEAR = 962_452_800
-"""In the middle of a leap year, which stands in for a year that is not printed."""
+"""The middle of a leap year, used if the year is not printed."""
 
 
 class Count(Struct, frozen=True):
@@ -167,14 +168,14 @@ class Burst(Struct, frozen=True):
     host: str | None
     bus_id: str | None
     first: KernelEvent
-    """The first that can be the cause; where all only follow, the first of them."""
+    """The first event that can be the cause; if all are follow-on, the first of them."""
     follow_on: bool
-    """All only follow: what they follow was not printed, or it was an end from outside (a kill, an exit)."""
+    """All events are follow-on: their cause was not logged, or was outside (a kill, an exit)."""
     counts: tuple[Count, ...]
-    """In the order of their first event."""
+    """In the order of first occurrence."""
     last_line: int
     pids: frozenset[int] = frozenset()
-    """Processes that its lines name, as the host numbers them."""
+    """Processes that its lines name, by the host's numbers."""
 
     @property
     def cause(self) -> KernelEvent | None:
@@ -182,8 +183,8 @@ class Burst(Struct, frozen=True):
 
 
 def group_bursts(events: Iterable[KernelEvent]) -> tuple[Burst, ...]:
-    """Per device, host and file, split after three minutes without an event, or where the clock went back (a boot).
-    What names no device is grouped by kind and process. The order of the input does not matter.
+    """Events grouped by device, host and file; split after three minutes without an event, or if the clock went back (a
+    reboot). Events without a device are grouped by kind and process. The order of the input does not matter.
     """
     together: dict[tuple[str, ...], list[KernelEvent]] = defaultdict(list)
     for event in sorted(events, key=lambda event: (event.file, event.line)):
@@ -205,7 +206,7 @@ def _runs(events: Sequence[KernelEvent]) -> Iterator[list[KernelEvent]]:
 
 def _burst(run: Sequence[KernelEvent]) -> Burst:
     candidates = [event for event in run if event.xid not in ALWAYS_FOLLOWS]
-    # A corrected PCIe error cost nothing but time; beside anything else it is a hint, not the cause.
+    # A corrected PCIe error only costs time; next to anything else it is a hint, not the cause.
     serious = [event for event in candidates if not _is_corrected(event)]
     first = next(iter(serious or candidates or run))
     pids = frozenset(event.pid for event in run if event.pid is not None)
@@ -228,14 +229,43 @@ def _is_corrected(event: KernelEvent) -> bool:
 
 
 def _is_apart(before: str | None, after: str | None) -> bool:
-    """Times that cannot be compared separate nothing."""
+    """Times that cannot be compared never split a burst."""
     one, two = _seconds(before), _seconds(after)
     return one is not None and two is not None and not 0 <= two - one <= APART
 
 
 def _seconds(when: str | None) -> int | None:
-    """On a clock of its own: since boot, or since some year where the text has none."""
+    """Seconds since boot or since 1970; in an assumed year if none is printed. Comparable only within a file."""
     if when is None or when.isdigit():
         return int(when) if when else None
     stamp = read_stamp(when)
     return stamp.seconds(_SOME_YEAR) if stamp else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bursts -> remarks.
+
+
+def kernel_remarks(events: Iterable[KernelEvent]) -> tuple[Remark, ...]:
+    """Bursts of follow-on messages are never causes, and say so."""
+    return tuple(_of_burst(burst) for burst in group_bursts(events))
+
+
+def _of_burst(burst: Burst) -> Remark:
+    first = burst.first
+    times = sum(count.times for count in burst.counts)
+    more = f" ({times} messages)" if times > 1 else ""
+    follows = " (it only follows another fault)" if burst.cause is None else ""
+    code = first.explained_by
+    hint = f" (forkpoint explain {code})" if code is not None else ""
+    return Remark(
+        file=first.file,
+        line=first.line,
+        host=burst.host,
+        bus_id=burst.bus_id,
+        says=f"{first.text}{more}{follows}{hint}",
+        kind=first.kind,
+        when=first.when,
+        xid=None if burst.cause is None or code in FOLLOWS_OTHERS else code,
+        pids=burst.pids,
+    )

@@ -1,4 +1,4 @@
-"""Kernel messages line by line: time and host in front, the forms of each kind of message, and the event they become."""
+"""Lines of kernel messages: the prefixes with time and host, the patterns of each kind of message, and the event type."""
 
 import re
 
@@ -9,33 +9,33 @@ from forkpoint.evidence.machine.places import BUS
 from forkpoint.evidence.text import ISO_TIME, SYSLOG_TIME
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a kernel said, as a value.
+# A kernel message as a value.
 
 LOST_GPU = 79
-"""The Xid that a lost GPU has. Some drivers print only the sentence."""
+"""The Xid of a lost GPU. Some drivers print only the sentence, without the number."""
 
 
 class KernelEvent(Struct, frozen=True):
     kind: KernelKind
     host: str | None
-    """As the line says; dmesg itself does not."""
+    """From the line's prefix; dmesg itself does not print it."""
     when: str | None
-    """To the second, as printed: a date, or the seconds since boot. Times of two hosts do not compare."""
+    """As printed, to the second: a date, or seconds since boot. Times of two hosts cannot be compared."""
     bus_id: str | None
-    """`0000:3b:00.0`. Of a PCIe error the device that erred, where the line tells it from the one that reports."""
+    """`0000:3b:00.0`. For a PCIe error, the faulty device, if the line distinguishes it from the reporting one."""
     xid: int | None
     sxid: int | None
     pid: int | None
     process: str | None
     device: str | None
-    """What else names it: MIG instance, NVSwitch, network port, reporting PCIe port, file server, library, or the cgroup
-    of a process that was killed for its memory."""
+    """What else it names: MIG instance, NVSwitch, network port, reporting PCIe port, file server, library, or the cgroup of
+    a process that was killed for memory."""
     text: str
     """The message without time and host."""
     file: str
     line: int
     previous_xid: int | None = None
-    """What the driver itself names as this one's trigger."""
+    """The Xid that the driver itself names as the trigger of this one."""
 
     @property
     def explained_by(self) -> int | None:
@@ -44,7 +44,7 @@ class KernelEvent(Struct, frozen=True):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The header of a kernel message: time, host, priority, in the forms of dmesg, journalctl, syslog and pdsh.
+# The header of a kernel message: time, host and priority, as dmesg, journalctl, syslog and pdsh print them.
 #
 #     [12345.678901] NVRM: ...                                  dmesg
 #     [Sun Feb 23 16:24:18 2025] NVRM: ...                      dmesg -T
@@ -54,7 +54,7 @@ class KernelEvent(Struct, frozen=True):
 _HOST = r"[A-Za-z0-9][\w.-]{0,252}+"
 
 _ACROSS_HOSTS = re.compile(rf"(?P<host>{_HOST}): (?=\[[ \d+]{{0,9}}\.?\d|\[[A-Z][a-z]{{2}} |{SYSLOG_TIME} |{ISO_TIME})")
-"""pdsh and its like put the host before everything else."""
+"""pdsh and similar tools put the host before everything else."""
 _LAYERS = tuple(
     re.compile(layer)
     for layer in (
@@ -66,7 +66,7 @@ _LAYERS = tuple(
         rf"(?P<when>{SYSLOG_TIME})(?:\.\d{{1,9}})?(?= )",
         rf"[A-Z][a-z]{{2}} (?P<when>{ISO_TIME})(?:\.\d{{1,9}})? [A-Z]{{2,5}}(?= )",
         r"(?P<when>\d{9,11})\.\d{3,9}(?= )",
-        # A line that does not come from the kernel says whose it is instead.
+        # Lines of other programs have the program's name instead of `kernel`.
         rf"(?P<host>{_HOST}) kernel:(?= )",
         r"kernel:(?= )",
         r"kern {0,3}:\w{1,6} {0,4}:(?= )",
@@ -88,9 +88,9 @@ class KernelHeader(Struct, frozen=True):
     layers: int
     """How many prefixes there were."""
     by_kernel: bool
-    """A prefix that other programs do not write."""
+    """It has a prefix that only the kernel's lines have."""
     by_another: bool
-    """A journal's line of some other program."""
+    """A journal line from another program."""
 
 
 def read_header(line: str) -> KernelHeader:
@@ -114,7 +114,7 @@ def read_header(line: str) -> KernelHeader:
 
 
 def _dated(named: dict[str, str]) -> str | None:
-    """The fraction is left out; the offset from UTC, where there is one, is not."""
+    """The time without its fraction, with its offset from UTC, if there is one."""
     return f"{named['when']}{named.get('zone') or ''}" if named.get("when") else None
 
 
@@ -129,17 +129,17 @@ def _is_uptime(prefix: str) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How each kind of kernel message is written. A literal first; the expression only where the literal stands.
+# The form of each kind of kernel message. The regular expression is tried only on lines that contain the literal.
 
 
 class Form(Struct, frozen=True):
-    """One way a message is written. The groups of the expression are fields of `KernelEvent`."""
+    """One form of a message. The groups of the expression are fields of `KernelEvent`."""
 
     kind: KernelKind
     mark: str
     """A literal that every such line contains."""
     regex: re.Pattern[str]
-    """Matched at the beginning of the message. A number counts only where what follows shows that it was not cut."""
+    """Matched at the beginning of the message. A number must be followed by something, else it may have been cut off."""
 
 
 def _form(kind: KernelKind, mark: str, regex: str) -> Form:

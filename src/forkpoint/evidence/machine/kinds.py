@@ -1,17 +1,17 @@
-"""Words for what machines say. Stages that judge need these alone, and not the tables by which such files are read."""
+"""Kinds of machine messages. A module of its own, so that later stages need not import the readers and their patterns."""
 
 from enum import StrEnum
 
 RAS = "ras"
-"""The kind of a remark that NCCL's RAS network made."""
+"""The kind of a remark from NCCL's RAS network."""
 APART = 180
-"""Seconds without an event of the kernel after which another incident begins: NVIDIA's own rule."""
+"""Seconds without a kernel event after which a new incident begins: NVIDIA's rule."""
 
 
 class KernelKind(StrEnum):
     XID = "xid"
     GPU_LOST = "gpu-lost"
-    """The driver's sentence that a GPU fell off the bus, printed without a number."""
+    """The driver's sentence that a GPU fell off the bus, without an Xid number."""
     SXID = "sxid"
     AER = "aer"
     """PCIe errors."""
@@ -26,4 +26,4 @@ class KernelKind(StrEnum):
     SEGFAULT = "segfault"
     NFS = "nfs"
     PEERMEM = "peermem"
-    """GPUDirect's memory registration. Mostly the noise of a process that ends."""
+    """GPUDirect's memory registration. Mostly noise from a process that exits."""

@@ -1,4 +1,4 @@
-"""PCI addresses, and which rank ran on which host and GPU, from the lines NCCL prints when a communicator is made."""
+"""PCI addresses, and which rank ran on which host and GPU, from the lines NCCL prints when it creates a communicator."""
 
 import re
 from collections import defaultdict
@@ -11,13 +11,13 @@ from msgspec import Struct, structs
 
 from forkpoint.evidence.text import clean
 from forkpoint.model.capture import Remark
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 
 # ---------------------------------------------------------------------------------------------------------------------
-# PCI addresses, which every program prints another way: `0000:3b:00.0`, `PCI:0000:3b:00`, `00000000:3B:00.0`, `3b000`.
+# PCI addresses, which programs print differently: `0000:3b:00.0`, `PCI:0000:3b:00`, `00000000:3B:00.0`, `3b000`.
 
 BUS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?(?![0-9a-fA-F.:]\w)"
-"""As the kernel and the driver print it; the driver leaves the function out."""
+"""As the kernel and the driver print it; the driver omits the function."""
 
 _PARTS = re.compile(r"(?:PCI:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?")
 _DIGITS = re.compile(r"[0-9a-fA-F]{1,13}")
@@ -26,9 +26,9 @@ _FUNCTIONS = 8
 
 
 def normal_bus(printed: str) -> str | None:
-    """The address as `0000:3b:00.0`; None where the text is not an address. A GPU's function is 0.
+    """The address as `0000:3b:00.0`; None if the text is not an address. A GPU's function is 0.
 
-    NCCL's `busId` is one number: the digits of domain, bus, device and function without what parts them.
+    NCCL's `busId` is one number: the digits of domain, bus, device and function without separators.
     """
     parts = _PARTS.fullmatch(printed)
     if parts:
@@ -47,18 +47,18 @@ def _write(domain: int, bus: int, device: int, function: int) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which rank ran on which host and GPU, from the lines NCCL prints when a communicator is made.
+# Which rank ran on which host and GPU, from the lines NCCL prints when it creates a communicator.
 #
 #     node-52:1759:1759 [0] NCCL INFO ncclCommInitRankConfig comm 0x48ee0840 rank 3 nranks 8 cudaDev 1 nvmlDev 1 busId 1a000
 #     commId 0xc0c3bdb52e03e3d6 - Init START
 #
-# The rank in it is the rank inside that communicator, which may be smaller than the job: `[rankN]:` in front, or the
-# rank whose file it is, must say who speaks.
+# The rank in the line is the rank inside that communicator, which may be smaller than the job. The global rank must come
+# from a prefix `[rankN]:`, or from the file.
 
 MAX_LINES = 200_000
-"""Init lines per file; what comes after is not read."""
+"""Limit of init lines per file; later ones are ignored."""
 SAYS_PLACE = "busId "
-"""In every line that tells a place."""
+"""Every line with a place contains this."""
 _LINE_LIMIT = 2000
 _INFO = " NCCL INFO "
 _SPEAKER = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z0-9][\w.-]{0,252}+):(?P<pid>\d{1,9}):\d{1,9} \[-?\d{1,4}\]$")
@@ -77,10 +77,10 @@ class _InitLine(Struct, frozen=True):
     number: int
 
 
-def read_places(lines: Iterable[str], file: str, rank: int | None) -> tuple[Place, ...]:
-    """Places that are proven. `rank` is whose file it is.
+def read_places(lines: Iterable[str], file: str, rank: int | None) -> tuple[RankPlace, ...]:
+    """Places that are certain. `rank`: the rank of the file.
 
-    A rank inside a communicator proves nothing: even the largest communicator may be only a part of the job.
+    A rank inside a communicator proves nothing: even the largest communicator may be only part of the job.
     """
     read = (init for number, line in enumerate(lines, 1) if (init := _read_line(line, number)))
     found = list(islice(read, MAX_LINES))
@@ -91,12 +91,12 @@ def read_places(lines: Iterable[str], file: str, rank: int | None) -> tuple[Plac
         first.setdefault(process, init)
         claims[process] |= {said for said in (init.prefix, rank) if said is not None}
     sure = [(ranks.pop(), first[process]) for process, ranks in claims.items() if len(ranks) == 1]
-    return agree(Place(of, at.host, at.gpu, at.bus_id, file, at.number, at.pid) for of, at in sure)
+    return agree(RankPlace(of, at.host, at.gpu, at.bus_id, file, at.number, at.pid) for of, at in sure)
 
 
-def agree(places: Iterable[Place]) -> tuple[Place, ...]:
-    """One place per rank, sorted; none for a rank that is said to be in two (a restart elsewhere, a wrong prefix)."""
-    by_rank: dict[int, list[Place]] = defaultdict(list)
+def agree(places: Iterable[RankPlace]) -> tuple[RankPlace, ...]:
+    """One place per rank, sorted; none for a rank with two different places (a restart elsewhere, a wrong prefix)."""
+    by_rank: dict[int, list[RankPlace]] = defaultdict(list)
     for place in sorted(places, key=lambda place: (place.rank, place.file, place.line)):
         by_rank[place.rank].append(place)
     return tuple(
@@ -106,8 +106,8 @@ def agree(places: Iterable[Place]) -> tuple[Place, ...]:
     )
 
 
-def place_of_bus(places: Sequence[Place], host: str | None, bus_id: str | None) -> Place | None:
-    """The rank on that GPU, from any files' places; None where no rank is known there, or more than one."""
+def place_of_bus(places: Sequence[RankPlace], host: str | None, bus_id: str | None) -> RankPlace | None:
+    """The place of the rank on that GPU; None if no rank, or more than one, is known there."""
     bus = normal_bus(bus_id) if bus_id else None
     if host is None or bus is None:
         return None
@@ -116,8 +116,10 @@ def place_of_bus(places: Sequence[Place], host: str | None, bus_id: str | None) 
     return there[0] if len(there) == 1 else None
 
 
-def locate(remarks: Iterable[Remark], places: Sequence[Place], ranks: AbstractSet[int]) -> tuple[Remark, ...]:
-    """Plain dmesg does not name its host. Its file or folder may; or the job had only one, if all its ranks are placed."""
+def locate(remarks: Iterable[Remark], places: Sequence[RankPlace], ranks: AbstractSet[int]) -> tuple[Remark, ...]:
+    """Adds missing hosts: plain dmesg does not print its host. The file or folder may name it; or the job had only one host,
+    if the places of all its ranks are known.
+    """
     hosts = {place.host for place in places}
     alone = hosts if len(hosts) == 1 and ranks <= {place.rank for place in places} else set[str]()
     found: list[Remark] = []
@@ -135,7 +137,7 @@ def _spells(file: str, host: str) -> bool:
 
 
 def _read_line(line: str, number: int) -> _InitLine | None:
-    from forkpoint.evidence.logs.lines import parse_line  # noqa: PLC0415 - those who ask for a place pay for no log
+    from forkpoint.evidence.logs.lines import parse_line  # noqa: PLC0415 - slow to import, and not always needed
 
     at = line.find(_INFO, 0, _LINE_LIMIT) if SAYS_PLACE in line else -1
     if at < 0:
@@ -156,7 +158,7 @@ def _read_line(line: str, number: int) -> _InitLine | None:
 
 
 def is_same_host(one: str, two: str) -> bool:
-    """NCCL leaves the domain out; a journal may print it."""
+    """NCCL omits the domain; a journal may print it."""
     one, two = one.casefold(), two.casefold()
     if "." in one and "." in two:
         return one == two

@@ -1,12 +1,14 @@
-"""The answer of NCCL's RAS client: as text, and told apart from JSON."""
+"""Answers of NCCL's RAS client: detects them, reads the text form, and turns them into remarks."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct, field
 
+from forkpoint.evidence.machine.kinds import RAS
 from forkpoint.evidence.machine.ras_report import (
+    Behind,
     RasCommunicator,
     RasCount,
     RasEvent,
@@ -14,13 +16,16 @@ from forkpoint.evidence.machine.ras_report import (
     RasRank,
     RasRemark,
     RasReport,
+    find_behind,
     looks_like_json,
     read_json,
 )
 from forkpoint.evidence.text import clean
+from forkpoint.model.capture import Remark
+from forkpoint.model.world import format_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What `ncclras` prints for people.
+# The text that `ncclras` prints.
 #
 #     #0-0 (27a079b828ff1a75) MISMATCH
 #       Communicator ranks have different AllReduce operation counts
@@ -74,13 +79,13 @@ _SECTIONS = {"DEAD", "INCOMPLETE", "TIMEOUT"}
 
 
 def is_ras_line(line: str) -> bool:
-    """Only RAS prints it."""
+    """Whether only RAS prints such a line."""
     text = line.strip()[:_LINE_LIMIT]
     return text.startswith("RAS Monitor Mode - ") or bool(_COMM.match(text) or _EVENT.match(text))
 
 
 class _Share(Struct):
-    """Ranks that say the same, while their lines are read."""
+    """Ranks that report the same, while their lines are read."""
 
     line: int
     total: int
@@ -113,7 +118,7 @@ class _Draft(Struct):
 
 
 def read_text(text: str, file: str) -> Iterator[RasReport]:
-    """A report for each answer in the text: people ask twice. A last line without its end is not read."""
+    """One report per answer in the text: people query twice. A last line without a line end is ignored."""
     if not any(mark in text for mark in MARKS):
         return
     lines = text.split("\n", MAX_LINES)
@@ -208,7 +213,7 @@ def _numbers(printed: str | None) -> tuple[int, ...]:
 
 
 def _finish(draft: _Draft, file: str, *, cut: bool) -> Iterator[RasReport]:
-    """Nothing where the lines held nothing of RAS."""
+    """Yields nothing if the lines were not from RAS."""
     if not (draft.sizes or draft.comms or draft.dead or draft.unreachable or draft.events):
         return
     comms = tuple(_communicator(name, comm, draft.sizes) for name, comm in draft.comms.items())
@@ -231,14 +236,14 @@ def _split(shares: Sequence[_Share]) -> tuple[tuple[RasCount, ...], tuple[RasRem
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The answer of NCCL's RAS client, as text or JSON.
+# Either form.
 
 _HEAD_LINES = 40
 _TITLES = ("Job summary", "Communicators...")
 
 
 def looks_like_ras(head: str) -> bool:
-    """The file is such an answer. A log that quotes one is still a log."""
+    """Whether the file is a RAS answer. A log that quotes one is still a log."""
     if looks_like_json(head):
         return True
     lines = [line.strip() for line in head.split("\n") if line.strip()][:_HEAD_LINES]
@@ -251,3 +256,44 @@ def read_ras(text: str, file: str) -> tuple[RasReport, ...]:
     if looks_like_json(text[:8192]):
         return tuple(read_json(text, file))
     return tuple(read_text(text, file))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reports -> remarks.
+
+
+def ras_remarks(reports: Iterable[RasReport]) -> tuple[Remark, ...]:
+    """Counts that differ, ranks that did not answer, peers that were lost. Equal counts prove nothing: they hang, too."""
+    return tuple(remark for report in reports for remark in _of_report(report))
+
+
+def _of_report(report: RasReport) -> Iterator[Remark]:
+    for comm in report.communicators:
+        for one in find_behind(comm):
+            yield _remark(report, report.line, _describe_behind(one), report.when)
+        if comm.missing:
+            yield _of_missing(report, comm)
+    for event in report.events:
+        if event.process is not None:
+            says = f"NCCL RAS: {event.name}: process {event.process.pid} on {event.process.host}"
+            yield _remark(report, event.line, says, event.when or None)
+
+
+def _of_missing(report: RasReport, comm: RasCommunicator) -> Remark:
+    ranks = tuple(rank.group_rank for rank in comm.missing)
+    dead = sum(rank.process in report.dead for rank in comm.missing if rank.process)
+    also = f", {dead} of them considered dead" if dead else ""
+    says = f"NCCL RAS: no answer from group ranks {format_ranks(ranks, 8)} of communicator {comm.hash}{also}"
+    # The text form may name only some of them.
+    whole = comm.size if len(ranks) == comm.missing_total else None
+    return Remark(report.file, comm.line, None, None, says, RAS, report.when, missing=ranks, size=whole)
+
+
+def _remark(report: RasReport, line: int, says: str, when: str | None) -> Remark:
+    return Remark(report.file, line, None, None, says, RAS, when)
+
+
+def _describe_behind(behind: Behind) -> str:
+    ranks = f"group ranks {format_ranks(behind.group_ranks, 8)}" if behind.group_ranks else f"{behind.total} ranks"
+    what = behind.operation or "collectives"
+    return f"NCCL RAS: {ranks} of communicator {behind.communicator.hash} launched {behind.launched} {what}, others {behind.most}"

@@ -1,4 +1,4 @@
-"""What NCCL's RAS network knew when it was asked, and its answers as JSON. Its ranks are ranks inside a communicator: `group_rank`."""
+"""Reports of NCCL's RAS network, and its answers in JSON. Its ranks are ranks inside a communicator: `group_rank`."""
 
 import json
 import re
@@ -11,10 +11,10 @@ from msgspec import Struct
 from forkpoint.evidence.text import clean
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What NCCL's RAS network knew when it was asked. Its ranks are ranks inside a communicator: `group_rank`.
+# What NCCL's RAS network knew when it was queried.
 #
-# Counts are of launches, so ranks that all wait in one collective look equal, and counts that differ mean something
-# only if a second report shows that they do not move.
+# It counts launches, so ranks that all wait in one collective look equal, and counts that differ mean something only if a
+# second report shows that they do not change.
 
 
 class RasProcess(Struct, frozen=True):
@@ -22,9 +22,9 @@ class RasProcess(Struct, frozen=True):
     """An address, as RAS prints it."""
     pid: int | None
     gpus: tuple[int, ...]
-    """As CUDA numbers them in that process."""
+    """CUDA's numbers in that process."""
     nvml_gpus: tuple[int, ...]
-    """As NVML numbers them; the same where RAS prints only one number."""
+    """NVML's numbers; the same as `gpus` if RAS prints only one number."""
 
 
 class RasRank(Struct, frozen=True):
@@ -33,7 +33,7 @@ class RasRank(Struct, frozen=True):
 
 
 class RasCount(Struct, frozen=True):
-    """Ranks of a communicator that launched equally many operations of one kind."""
+    """Ranks of a communicator that launched the same number of operations of one kind."""
 
     operation: str | None
     """`AllReduce`; None before NCCL 2.26, which counts all collectives together."""
@@ -41,12 +41,12 @@ class RasCount(Struct, frozen=True):
     total: int
     """How many ranks."""
     ranks: tuple[RasRank, ...]
-    """Those that are named. Text names only outliers, so this may be fewer than `total`."""
+    """Those that are named. The text form names only outliers, so this may be fewer than `total`."""
     line: int
 
 
 class RasRemark(Struct, frozen=True):
-    """Ranks of a communicator that report the same status, where statuses differ, or the same error."""
+    """Ranks of a communicator that report the same unusual status, or the same error."""
 
     text: str
     total: int
@@ -56,13 +56,13 @@ class RasRemark(Struct, frozen=True):
 
 class RasCommunicator(Struct, frozen=True):
     hash: str
-    """Sixteen hexadecimal digits, as `commId` in NCCL's own lines."""
+    """Sixteen hexadecimal digits, like `commId` in NCCL's own lines."""
     size: int | None
     counts: tuple[RasCount, ...]
-    """Only of operations in which the ranks differ."""
+    """Only for operations in which the ranks differ."""
     missing_total: int
     missing: tuple[RasRank, ...]
-    """Ranks that did not answer, those that are named."""
+    """Ranks that did not answer, as far as they are named."""
     remarks: tuple[RasRemark, ...]
     line: int
 
@@ -83,15 +83,15 @@ class RasReport(Struct, frozen=True):
     version: str | None
     when: str | None
     communicators: tuple[RasCommunicator, ...]
-    """Those about which something was said; in JSON all."""
+    """In the text form only those with something to report; in JSON all."""
     dead: tuple[RasProcess, ...]
-    """Not reached for 60 seconds."""
+    """Not reachable for 60 seconds."""
     unreachable: tuple[RasProcess, ...]
     """Did not answer this query: stopped, busy, or dead without RAS knowing yet."""
     timeouts: int | None
     events: tuple[RasEvent, ...]
     cut: bool
-    """The end is missing: what is not here may still have been so."""
+    """The end is missing: what the report does not mention may still be the case."""
 
 
 class Behind(Struct, frozen=True):
@@ -101,15 +101,15 @@ class Behind(Struct, frozen=True):
     operation: str | None
     launched: int
     most: int
-    """What the foremost launched."""
+    """The highest count."""
     total: int
     group_ranks: tuple[int, ...]
-    """As far as they are known: all, or those that are named."""
+    """All of them, or only those that are named."""
 
 
 def find_behind(communicator: RasCommunicator) -> tuple[Behind, ...]:
-    """The furthest behind first. Where RAS names only the others (it names the fewer, which may be those ahead), the ranks
-    are what is left of the communicator, if all of it is accounted for.
+    """The furthest behind first. RAS names only the smaller side, which may be the one ahead: then the ranks behind are the
+    remaining ones, if the rest of the communicator is accounted for.
     """
     found: list[Behind] = []
     for operation in dict.fromkeys(count.operation for count in communicator.counts):
@@ -134,9 +134,9 @@ def _members(communicator: RasCommunicator, levels: list[RasCount], level: RasCo
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What `ncclras -f json` prints, from NCCL 2.28.7 on: every rank's counts, without a judgement.
+# What `ncclras -f json` prints, from NCCL 2.28.7 on: every rank's counts, without any evaluation.
 #
-# Several answers may follow each other. 2.28.9 forgets a comma; a cut answer keeps the communicators that are whole.
+# Several answers may follow each other. 2.28.9 forgets a comma. From a truncated answer, complete communicators are kept.
 
 _SIZE_LIMIT = 256 << 20
 _MAX_NUMBER = 10**18
@@ -159,7 +159,7 @@ def looks_like_json(head: str) -> bool:
 
 
 def read_json(text: str, file: str) -> Iterator[RasReport]:
-    """A report for each answer; events stand in reports of their own."""
+    """One report per answer; each event gets a report of its own."""
     text = text[:_SIZE_LIMIT]
     at, repaired = _skip(text, 0), False
     line, counted = 1, 0
@@ -248,7 +248,7 @@ def _communicator(row: Row, line: int) -> RasCommunicator | None:
 
 
 def _counts(ranks: list[tuple[RasRank, Row]], line: int) -> Iterator[RasCount]:
-    """The levels of each operation in which the ranks differ; none where a rank's count is not known."""
+    """The counts of each operation in which the ranks differ. Ranks without a count are left out."""
     levels: dict[str, dict[int, list[RasRank]]] = defaultdict(lambda: defaultdict(list))
     for rank, row in ranks:
         for operation, launched in _row(row.get("collective_counts")).items():
@@ -261,7 +261,7 @@ def _counts(ranks: list[tuple[RasRank, Row]], line: int) -> Iterator[RasCount]:
 
 
 def _remarks(ranks: list[tuple[RasRank, Row]], line: int) -> Iterator[RasRemark]:
-    """What is not as in a running communicator. 7 means that initialisation still goes on."""
+    """States that a running communicator does not have. Code 7 means that initialisation is still in progress."""
     said: dict[str, list[RasRank]] = defaultdict(list)
     for rank, row in ranks:
         status = _row(row.get("status"))

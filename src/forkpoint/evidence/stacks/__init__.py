@@ -1,5 +1,5 @@
-"""Where ranks stood while the job hung: live stacks in every format people have.
+"""Where ranks were while the job hung: live stacks in all common formats.
 
-`read` reads a file of them, one module per format; nothing later asks which it was. `in_logs` finds those that stand in
-a log. `shapes` says what holds a stack, `clusters` which ranks stand at the same place.
+`read` reads them from files and logs, with one module per format; after that the format does not matter. `shapes` says what
+blocks a thread, `threads` which of a rank's threads counts, and which ranks are at the same place.
 """

@@ -3,9 +3,9 @@
     Thread 0x00007f99f13fe6c0 [pt_autograd_0] (most recent call first):
       File "/train/train.py", line 16 in log_progress
 
-The name in brackets is there from 3.14 on; so is the crashing thread's C stack (`Binary file "x", at f+0x1d [0x7f..]`).
-A thread has at most 100 frames; then comes `...` up to 3.12, nothing from 3.13 on. The threads come newest first, main last; the
-current thread is the one that was asked to dump, not always main.
+Python 3.14 added the name in brackets and the crashing thread's C stack (`Binary file "x", at f+0x1d [0x7f..]`). A thread
+has at most 100 frames; then comes `...` up to 3.12, nothing from 3.13 on. The newest thread comes first, main last; the
+current thread is the one that wrote the dump, which need not be main.
 """
 
 import re
@@ -14,18 +14,18 @@ from collections.abc import Sequence
 from forkpoint.evidence.stacks.threads import MAX_THREADS, Draft, Thread, latest_dump, read_number
 
 MARKS = ("(most recent call first):",)
-"""A text without any holds no stacks of this format."""
+"""Every text with stacks in this format contains one of them."""
 _HEADER = re.compile(
     r"(?:Current thread|Thread) 0x([0-9a-f]{1,16})(?: \[([^\]]{1,100})\])? \(most recent call first\):"
 )
 _ALONE = "Stack (most recent call first):"
-"""Written where one thread was asked for, or on a build without the GIL. (CMake's begins with `Call Stack`.)"""
+"""Written if only one thread was requested, or on a build without the GIL. (CMake's begins with `Call Stack`.)"""
 _NATIVE_STACK = "Current thread's C stack trace (most recent call first):"
 _FRAME = re.compile(r'  File (?:"([^"]{1,1000})"|\?\?\?), line (\d{1,9}|\?\?\?) in (.{1,600})$')
 _NATIVE_FRAME = re.compile(r'  Binary file "([^"]{1,1000})"(?:, at ([^+\-\[ ]{0,600})[+-]0x[0-9a-f]{1,16})? \[0x')
 _DEEPEST = 100
 _TOP = re.compile(r"Timeout \(\d|<Cannot show all threads|Extension modules: ")
-"""Not `Fatal Python error: `: a program that died says so in its log."""
+"""Without `Fatal Python error: `: a file with that is a log."""
 
 
 def begins_stacks(line: str) -> bool:
@@ -37,7 +37,7 @@ def is_preamble(line: str) -> bool:
 
 
 def read_threads(lines: Sequence[str], first: int) -> list[Thread]:
-    """`first`: the number of the first line in its file."""
+    """`first`: the number of the first line in the file."""
     drafts: list[Draft] = []
     current: Draft | None = None
     for number, line in enumerate(lines, first):

@@ -9,8 +9,8 @@
       File "/train/train.py", line 29, in main
         ctypes.CDLL(None).pause()
 
-A terminal wraps long frames; the rest stands further in. Both commands' views of a thread become one stack. Older
-Pythons' frames also show in the arguments of native ones: `f=Frame 0x7f.., for file train.py, line 29, in main (..`.
+A terminal wraps long frames; the rest is indented further. The views of both commands become one stack. Frames of older
+Python versions also appear in the arguments of native ones: `f=Frame 0x7f.., for file train.py, line 29, in main (..`.
 """
 
 import re
@@ -21,7 +21,7 @@ from forkpoint.evidence.text import clean
 
 _TRACEBACK = "Traceback (most recent call first)"
 MARKS = ("#0  ", _TRACEBACK)
-"""A text without any holds no stacks of this format."""
+"""Every text with stacks in this format contains one of them."""
 _THREAD = re.compile(
     r"Thread (\d{1,9}) \((?:Thread 0x[0-9a-f]{1,16} )?\(?(?:LWP|process) (\d{1,19})\)?(?: \"([^\"]{0,100})\")?\)+:"
 )
@@ -38,12 +38,12 @@ def begins_stacks(line: str) -> bool:
 
 
 def begins_talk(line: str) -> bool:
-    """Gdb says a lot before the first stack: threads, symbols, the source line at which it stopped."""
+    """Whether gdb's other output begins here: before the first stack it prints threads, symbols and a source line."""
     return line.startswith(_TALK)
 
 
 def read_threads(lines: Sequence[str], first: int) -> list[Thread]:
-    """`first`: the number of the first line in its file."""
+    """`first`: the number of the first line in the file."""
     threads: dict[str, Draft] = {}
     current: Draft | None = None
     pending = ""
@@ -57,7 +57,7 @@ def read_threads(lines: Sequence[str], first: int) -> list[Thread]:
         if header:
             current = _begin(threads, number, header)
         elif line.startswith("#") and _FRAME.match(line):
-            # Without a header only `bt` itself: C++ traces of exceptions, in logs, do not begin at 0.
+            # Without a header, only plain `bt` output: C++ exception traces in logs do not begin at 0.
             current = current or (_begin(threads, number, None) if line.startswith("#0  ") else None)
             pending = line
         elif current and line.startswith(("  ", _TRACEBACK)):
@@ -74,7 +74,7 @@ def _continues(line: str, pending: str) -> bool:
 
 
 def _begin(threads: dict[str, Draft], line: int, header: re.Match[str] | None) -> Draft | None:
-    """A new thread, or the one that another command showed before."""
+    """A new thread, or the one that an earlier command showed."""
     ident = header[2] if header else ""
     if ident not in threads:
         if len(threads) == MAX_THREADS:

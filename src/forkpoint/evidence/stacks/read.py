@@ -1,44 +1,44 @@
-"""Live stacks in whichever format: in a file of their own, or in a log between lines of others."""
+"""Reads live stacks in any format: from a file of their own, or from a log, between other lines."""
 
+import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from forkpoint.evidence.stacks import debug_server, faulthandler_text, gdb_text, py_spy_json, py_spy_text
+from forkpoint.evidence.stacks import faulthandler_text, gdb_text, py_spy
 from forkpoint.evidence.stacks.threads import RankStacks, Thread, ThreadKind, has_python
 from forkpoint.evidence.text import without_escapes
 from forkpoint.model.log import Speaker
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A file of live stacks, in whichever format.
+# A file of live stacks, in any format.
 
-FORMATS = (faulthandler_text, py_spy_text, gdb_text)
-_WITH_PREAMBLE = (faulthandler_text, py_spy_text, debug_server)
+FORMATS = (faulthandler_text, py_spy, gdb_text)
 LINE_LIMIT = 8000
-"""A line is cut there: gdb prints C++ names of some thousand characters."""
+"""Longer lines are cut: gdb prints C++ names of thousands of characters."""
 
 
 def looks_like_stacks(head: str) -> bool:
-    """The file begins with a stack, after at most what the format's tool prints first. A log with stacks in its middle
-    is still a log.
+    """Whether the file begins with a stack, possibly after other output of the same tool. A log with stacks in the middle is
+    still a log.
     """
-    if py_spy_json.looks_like_json(head):
+    if py_spy.looks_like_json(head):
         return True
     talks = False
     for line in _lines(head):
         if any(form.begins_stacks(line) for form in FORMATS):
             return True
         talks = talks or gdb_text.begins_talk(line)
-        if line.strip() and not talks and not any(form.is_preamble(line) for form in _WITH_PREAMBLE):
+        if line.strip() and not talks and not _is_preamble(line):
             return False
     return False
 
 
 def read_live_stacks(text: str, file: str, rank: int | None) -> tuple[RankStacks, ...]:
-    """All threads in the text. `rank` is whose file it is; a debug server's file says itself whose each block is."""
-    threads = py_spy_json.read_threads(text) if py_spy_json.looks_like_json(text) else []
+    """All threads in the text. `rank`: the rank of the file; a file from a debug server states the rank of each block."""
+    threads = py_spy.read_json_threads(text) if py_spy.looks_like_json(text) else []
     if threads:
         return _of_rank(rank, file, threads)
     if not any(mark in text for form in FORMATS for mark in form.MARKS):
@@ -47,16 +47,20 @@ def read_live_stacks(text: str, file: str, rank: int | None) -> tuple[RankStacks
 
 
 def read_lines(lines: Sequence[str], file: str, rank: int | None) -> tuple[RankStacks, ...]:
-    """All threads in lines that follow each other."""
-    blocks = debug_server.split_blocks(lines)
+    """All threads in consecutive lines."""
+    blocks = _split_blocks(lines)
     if not blocks:
         return _of_rank(rank, file, _read_threads(lines, 1))
     found = [_of_rank(owner, file, _read_threads(block, first)) for owner, first, block in blocks]
     return tuple(stacks for ranks in found for stacks in ranks)
 
 
+def _is_preamble(line: str) -> bool:
+    return faulthandler_text.is_preamble(line) or py_spy.is_preamble(line) or _is_server_preamble(line)
+
+
 def _of_rank(rank: int | None, file: str, threads: Sequence[Thread]) -> tuple[RankStacks, ...]:
-    """Nothing for a rank of which no frame is known."""
+    """Empty if no thread has a frame."""
     if not any(thread.stack for thread in threads):
         return ()
     return (RankStacks(rank, file, tuple(threads)),)
@@ -72,7 +76,43 @@ def _lines(text: str) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Stacks inside a log, between lines of other ranks: collected per speaker, without launchers' prefixes.
+# What torch's debug server writes (`stacks_*.txt`, `pyspy_dump_*.txt`): a block per rank, each in another format.
+#
+#     === Rank 0: http://node-1:48079/handler/dump_traceback? ===
+#     Current thread 0x00007fd4037fe6c0 (most recent call first):
+#       <no Python frame>
+#
+# The number is the global rank. A rank that did not answer has `Error: 500` in its block; such ranks are also listed on
+# top (`PARTIAL DATA: 1/2 workers responded`).
+
+_BLOCK = re.compile(r"=== Rank (\d{1,7}): .{0,2000} ===\s*$")
+_SERVER_PREAMBLE = re.compile(r"=== Rank \d{1,7}: |PARTIAL DATA: \d|  Rank \d{1,7}: |Error: \d{3}\s*$")
+
+_RankBlock = tuple[int, int, Sequence[str]]
+"""Rank, number of its first line in the file, lines."""
+
+
+def _begins_block(line: str) -> bool:
+    return line.startswith("=== Rank ") and bool(_BLOCK.match(line))
+
+
+def _is_server_preamble(line: str) -> bool:
+    return bool(_SERVER_PREAMBLE.match(line))
+
+
+def _split_blocks(lines: Sequence[str]) -> list[_RankBlock]:
+    """One block per rank; the last one of a rank that has two (two dumps in one file). Lines before the first block are skipped."""
+    found = [(number, _BLOCK.match(line)) for number, line in enumerate(lines) if _begins_block(line)]
+    starts = [(number, int(match[1])) for number, match in found if match]
+    ends = [number for number, _ in starts[1:]]
+    blocks: dict[int, _RankBlock] = {}
+    for (start, rank), end in zip(starts, [*ends, len(lines)], strict=False):
+        blocks[rank] = (rank, start + 2, lines[start + 1 : end])
+    return [blocks[rank] for rank in sorted(blocks)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Stacks inside a log, between lines of other ranks: collected per speaker, without launcher prefixes.
 #
 #     3: Thread 7085 (active): "MainThread"
 #     0: step 120 loss 2.17
@@ -88,19 +128,19 @@ MARKS = (
     b"#0  0x0000",
     b"=== Rank ",
 )
-"""A line that begins stacks in a log contains one of them."""
+"""Every line that begins stacks in a log contains one of them."""
 _OTHERS_AT_MOST = 50
-"""Consecutive lines of a speaker that are not part of a stack end it."""
+"""After more consecutive lines of a speaker that are not part of a stack, the stack is over."""
 _IDLE_AT_MOST = 5_000
 """Lines of other speakers that may come between two lines of a stack."""
 _EACH_AT_MOST = 20_000
-"""Lines of one speaker: some hundred threads. Of more, the last count: a program may dump every few minutes."""
+"""Lines per speaker: some hundred threads. Of more, the last are kept: a program may dump every few minutes."""
 _ALL_AT_MOST = 1_000_000
 _SHARED_AT_MOST = 100_000
 
 
 class _Collected(Struct):
-    """The lines of one speaker."""
+    """The collected lines of one speaker."""
 
     last: int
     """The number of the last line that may be part of a stack."""
@@ -108,17 +148,17 @@ class _Collected(Struct):
     numbers: "array[int]" = field(default_factory=lambda: array("q"))
     texts: list[str] = field(default_factory=list[str])
     tight: bool = False
-    """A message follows the prefix at once, so a blank after the prefix is the message's own."""
+    """The prefix is not followed by a space, so a space after it belongs to the message."""
 
 
 class StackLines:
-    """Takes the lines of a log, and keeps those that belong to stacks."""
+    """Collects the lines of a log that belong to stacks."""
 
     def __init__(self) -> None:
         self._all: dict[Speaker, _Collected] = {}
         self._open: set[Speaker] = set()
         self._shared: dict[str, str] = {}
-        """Ranks stand at the same few places: most texts are kept once."""
+        """Interns texts: most ranks have the same few stacks."""
         self._kept = 0
         self._left_out = 0
 
@@ -128,7 +168,7 @@ class StackLines:
         return bool(self._open)
 
     def take(self, speaker: Speaker, message: str, number: int, *, blank: bool) -> None:
-        """The next line of a speaker. `blank`: one stood between the prefix and the message."""
+        """Takes the next line of a speaker. `blank`: there was a space between the prefix and the message."""
         message = message[:LINE_LIMIT].rstrip("\r")
         if speaker not in self._open:
             if not _begins(message):
@@ -143,15 +183,15 @@ class StackLines:
             self._open.discard(speaker)
         elif self._kept >= _ALL_AT_MOST:
             self._left_out += belongs
-        elif collected.others <= 1:  # the first of them ends a thread; more say nothing
+        elif collected.others <= 1:  # the first other line ends a thread; further ones are not needed
             self._keep(collected, message, number, blank=blank)
 
     def expire(self, number: int) -> None:
-        """Closes the stacks of speakers that have been silent for long."""
+        """Closes the stacks of speakers that have printed nothing for many lines."""
         self._open -= {speaker for speaker in self._open if number - self._all[speaker].last > _IDLE_AT_MOST}
 
     def finish(self, file: str, rank_of: Callable[[Speaker], int | None]) -> Iterator[RankStacks]:
-        """The stacks of all speakers, those of a debug server by the ranks that it names."""
+        """The stacks of all speakers; for a debug server's blocks, with the ranks that it states."""
         for speaker, collected in self._all.items():
             strip = "" if collected.tight else " "
             lines = [text.removeprefix(strip) for text in collected.texts]
@@ -162,7 +202,7 @@ class StackLines:
     def problem(self) -> str | None:
         if not self._left_out:
             return None
-        return f"holds more than {_ALL_AT_MOST} lines of stacks; {self._left_out} were left out. Give each rank a separate file"
+        return f"has more than {_ALL_AT_MOST} lines of stacks; {self._left_out} were left out. Give each rank a separate file"
 
     def _keep(self, collected: _Collected, message: str, number: int, *, blank: bool) -> None:
         if len(collected.texts) >= _EACH_AT_MOST:
@@ -179,10 +219,10 @@ class StackLines:
 
 
 def _is_of_many(speaker: Speaker, threads: tuple[Thread, ...]) -> bool:
-    """A launcher's label may stand for all processes of a node; a process has one main thread."""
+    """A launcher's label may cover all processes of a node. Several main threads show that."""
     mains = [t for t in threads if t.kind is ThreadKind.MAIN and has_python(t.stack)]
     return speaker.task is not None and speaker.rank is None and len(mains) > 1
 
 
 def _begins(message: str) -> bool:
-    return debug_server.begins_block(message) or any(form.begins_stacks(message) for form in FORMATS)
+    return _begins_block(message) or any(form.begins_stacks(message) for form in FORMATS)

@@ -1,4 +1,4 @@
-"""What holds a thread, by the call that the user's code made last: known calls, and the rule that chooses among them."""
+"""What blocks a thread, according to the last call from user code: tables of known calls, and how to choose among them."""
 
 from enum import StrEnum
 
@@ -8,21 +8,21 @@ from forkpoint.model.frames import bare_name, is_library, is_python, is_user_cod
 from forkpoint.model.op import Frame, Stack
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Calls that tell what a thread does, by function name and by the end of a file's path, never by a whole path.
+# Calls that show what a thread does, by function name and by the end of a file's path, never by a whole path.
 #
-# A frame is looked up in `PURPOSES`, then `MEANS`, then `WAITS` (`shapes` says what each rank of table decides). The
-# first rule that matches wins, so rules for single functions stand before those for whole files.
+# A frame is looked up in `PURPOSES`, then `MEANS`, then `WAITS`; `find_shape` below says how they are combined. The first
+# rule that matches wins, so rules for single functions come before those for whole files.
 
 
 class Shape(StrEnum):
-    """What holds a thread. Closed: a new shape is a new rule below and a test."""
+    """What blocks a thread. To add a shape, add a rule below and a test."""
 
     COLLECTIVE = "collective"
     """Inside torch.distributed, or a wrapper's own communication (DDP, FSDP, functional collectives)."""
     COMM_INIT = "comm-init"
     """Creating a group or communicator: init_process_group, new_group, rendezvous, a barrier on the store."""
     DESTROY = "destroy"
-    """Taking a group down."""
+    """Destroying a group."""
     CUDA_SYNC = "cuda-sync"
     """The CPU waits for its GPU: synchronize, or a copy such as `.item()`, which only native frames show."""
     LOCK = "lock"
@@ -30,7 +30,7 @@ class Shape(StrEnum):
     FILE_IO = "file-io"
     NETWORK_IO = "network-io"
     LOADER = "loader"
-    """Waits for, or makes, the next batch."""
+    """Waits for the next batch, or produces it."""
     COMPILE = "compile"
     SUBPROCESS = "subprocess"
     """Waits for a program that it started."""
@@ -39,13 +39,13 @@ class Shape(StrEnum):
     PYTHON = "python"
     """Runs Python code that is none of the above. A built-in that blocks looks the same without native frames."""
     UNKNOWN = "unknown"
-    """No frames, or only native ones that say nothing."""
+    """No frames, or only native ones that are not known."""
 
 
-class Rule(Struct, frozen=True):
-    """Python frames: the file ends in (or, with a closing slash, lies under) one of `files`, and the function is one of
-    `names`, or none of `besides` where names are not given. Native frames: the name is one of `native`,
-    or begins with one of `native_starts`.
+class ShapeRule(Struct, frozen=True):
+    """Python frames: the file ends with one of `files` (or lies below it, if it ends with a slash), and the function is one
+    of `names`; without `names`, it is none of `besides`. Native frames: the name is one of `native`, or starts with one of
+    `native_starts`.
     """
 
     shape: Shape
@@ -65,8 +65,8 @@ class Rule(Struct, frozen=True):
         return any((file in place) if file.endswith("/") else place.endswith(file) for file in self.files)
 
 
-def find_rule(frame: Frame, rules: tuple[Rule, ...]) -> Rule | None:
-    # The body of a module that is being imported is not a call of that module.
+def find_rule(frame: Frame, rules: tuple[ShapeRule, ...]) -> ShapeRule | None:
+    # The body of a module that is being imported is not a call into that module.
     return None if frame.name == "<module>" else next((rule for rule in rules if rule.matches(frame)), None)
 
 
@@ -76,14 +76,14 @@ def _set(names: str) -> frozenset[str]:
 
 _C10D = "/torch/distributed/distributed_c10d.py"
 
-PURPOSES: tuple[Rule, ...] = (
-    Rule(
+PURPOSES: tuple[ShapeRule, ...] = (
+    ShapeRule(
         Shape.DESTROY,
         (_C10D,),
         names=_set("destroy_process_group _abort_process_group abort_process_group _shutdown_backend"),
         native_starts=("ncclCommDestroy", "ncclCommAbort", "ncclCommFinalize", "c10d::ProcessGroupNCCL::shutdown"),
     ),
-    Rule(
+    ShapeRule(
         Shape.COMM_INIT,
         (_C10D,),
         names=_set(
@@ -98,7 +98,7 @@ PURPOSES: tuple[Rule, ...] = (
             "c10d::ProcessGroupNCCL::initNCCL",
         ),
     ),
-    Rule(
+    ShapeRule(
         Shape.COMM_INIT,
         (
             "/torch/distributed/rendezvous.py",
@@ -106,8 +106,10 @@ PURPOSES: tuple[Rule, ...] = (
             "/torch/distributed/elastic/utils/store.py",
         ),
     ),
-    Rule(Shape.COMM_INIT, ("/torch/distributed/device_mesh.py",), names=_set("init_device_mesh _init_process_groups")),
-    Rule(
+    ShapeRule(
+        Shape.COMM_INIT, ("/torch/distributed/device_mesh.py",), names=_set("init_device_mesh _init_process_groups")
+    ),
+    ShapeRule(
         Shape.COLLECTIVE,
         (
             _C10D,
@@ -129,54 +131,54 @@ PURPOSES: tuple[Rule, ...] = (
             "gloo::",
         ),
     ),
-    # These also stand around the model's own forward pass, which is no communication.
-    Rule(
+    # These files also wrap the model's own forward pass, which is not communication.
+    ShapeRule(
         Shape.COLLECTIVE,
         ("/torch/nn/parallel/distributed.py", "/torch/distributed/fsdp/", "/torch/distributed/_composable/"),
         besides=_set("forward _run_ddp_forward _inside_ddp_forward __call__ wrapped_forward"),
     ),
-    Rule(
+    ShapeRule(
         Shape.COLLECTIVE,
         ("/torch/distributed/utils.py",),
         names=_set("_verify_param_shape_across_processes _sync_module_states _sync_params_and_buffers"),
     ),
-    Rule(
+    ShapeRule(
         Shape.LOADER,
         ("/torch/utils/data/", "/torchdata/", "/webdataset/", "/nvidia/dali/"),
     ),
-    Rule(Shape.LOADER, ("/multiprocessing/queues.py",), names=_set("get put")),
-    Rule(
+    ShapeRule(Shape.LOADER, ("/multiprocessing/queues.py",), names=_set("get put")),
+    ShapeRule(
         Shape.IMPORT,
         ("/importlib/__init__.py", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"),
         native_starts=("PyImport_", "import_find_and_load"),
     ),
     # Every call of compiled code passes through some of torch's compiler files.
-    Rule(
+    ShapeRule(
         Shape.COMPILE,
         ("/torch/_dynamo/eval_frame.py",),
         names=_set("export rewrite_signature optimize_assert"),
     ),
-    Rule(
+    ShapeRule(
         Shape.COMPILE,
         ("/torch/_dynamo/",),
         besides=_set("_fn compile_wrapper __call__ _call_impl forward inner wrapper nonrecursive_disable_wrapper"),
     ),
-    Rule(
+    ShapeRule(
         Shape.COMPILE,
         ("/torch/_inductor/",),
         besides=_set("run __call__ call wrapper run_node new_callee deferred_cudagraphify execute"),
     ),
-    Rule(
+    ShapeRule(
         Shape.COMPILE,
         ("/triton/compiler/", "/triton/backends/", "/triton/runtime/build.py", "/torch/utils/cpp_extension.py"),
         native_starts=("mlir::", "llvm::"),
     ),
-    Rule(Shape.COMPILE, ("/triton/runtime/",), names=_set("compile _do_compile _bench warmup")),
+    ShapeRule(Shape.COMPILE, ("/triton/runtime/",), names=_set("compile _do_compile _bench warmup")),
 )
 """What the call is for."""
 
-MEANS: tuple[Rule, ...] = (
-    Rule(
+MEANS: tuple[ShapeRule, ...] = (
+    ShapeRule(
         Shape.CUDA_SYNC,
         (
             "/torch/cuda/__init__.py",
@@ -201,14 +203,14 @@ MEANS: tuple[Rule, ...] = (
             "c10::cuda::stream_synchronize",
         ),
     ),
-    Rule(Shape.CUDA_SYNC, ("/torch/amp/grad_scaler.py",), names=_set("_maybe_opt_step")),
-    Rule(
+    ShapeRule(Shape.CUDA_SYNC, ("/torch/amp/grad_scaler.py",), names=_set("_maybe_opt_step")),
+    ShapeRule(
         Shape.SUBPROCESS,
         ("/subprocess.py", "/multiprocessing/popen_fork.py", "/multiprocessing/popen_spawn_posix.py"),
         native=_set("wait4 waitpid waitid"),
     ),
-    Rule(Shape.SUBPROCESS, ("/multiprocessing/process.py",), names=_set("join")),
-    Rule(
+    ShapeRule(Shape.SUBPROCESS, ("/multiprocessing/process.py",), names=_set("join")),
+    ShapeRule(
         Shape.FILE_IO,
         (
             *(
@@ -232,14 +234,18 @@ MEANS: tuple[Rule, ...] = (
         ),
         besides=_set("__getattr__ decode"),
     ),
-    Rule(
+    ShapeRule(
         Shape.FILE_IO,
         ("/os.py", "<frozen os>"),
         names=_set("makedirs walk fwalk scandir removedirs renames fdopen popen"),
     ),
-    Rule(Shape.FILE_IO, ("/posixpath.py", "<frozen posixpath>"), names=_set("realpath _joinrealpath ismount lexists")),
-    Rule(Shape.FILE_IO, ("/logging/__init__.py", "/logging/handlers.py"), names=_set("flush emit _open doRollover")),
-    Rule(
+    ShapeRule(
+        Shape.FILE_IO, ("/posixpath.py", "<frozen posixpath>"), names=_set("realpath _joinrealpath ismount lexists")
+    ),
+    ShapeRule(
+        Shape.FILE_IO, ("/logging/__init__.py", "/logging/handlers.py"), names=_set("flush emit _open doRollover")
+    ),
+    ShapeRule(
         Shape.NETWORK_IO,
         (
             *("/socket.py", "/ssl.py", "/http/client.py", "/urllib/request.py", "/ftplib.py", "/smtplib.py"),
@@ -249,28 +255,28 @@ MEANS: tuple[Rule, ...] = (
         ),
     ),
 )
-"""How it does it, where that says more than that it waits."""
+"""How the call works, if that says more than that it waits."""
 
-WAITS: tuple[Rule, ...] = (
-    Rule(
+WAITS: tuple[ShapeRule, ...] = (
+    ShapeRule(
         Shape.FILE_IO,
         native=_set(
             "read readv write writev pread pwrite fsync fdatasync open openat stat fstat lstat statx fstatat getdents "
             "flock ftruncate rename unlink msync sync copy_file_range"
         ),
     ),
-    Rule(
+    ShapeRule(
         Shape.NETWORK_IO,
         native=_set(
             "recv recvfrom recvmsg send sendto sendmsg connect accept accept4 getaddrinfo SSL_read SSL_write res_query"
         ),
     ),
-    Rule(
+    ShapeRule(
         Shape.SLEEP,
         ("/tenacity/nap.py",),
         native=_set("clock_nanosleep nanosleep usleep sleep time_sleep pysleep"),
     ),
-    Rule(
+    ShapeRule(
         Shape.LOCK,
         ("/threading.py",),
         names=_set("wait wait_for acquire join __enter__ _wait_for_tstate_lock _acquire_restore"),
@@ -280,7 +286,7 @@ WAITS: tuple[Rule, ...] = (
             *("std::condition_variable", "std::mutex", "std::thread::join"),
         ),
     ),
-    Rule(
+    ShapeRule(
         Shape.LOCK,
         (
             "/queue.py",
@@ -290,18 +296,18 @@ WAITS: tuple[Rule, ...] = (
         ),
         besides=_set("qsize empty full done running"),
     ),
-    Rule(Shape.LOCK, ("/filelock/", "/torch/utils/file_baton.py")),
+    ShapeRule(Shape.LOCK, ("/filelock/", "/torch/utils/file_baton.py")),
 )
-"""Only that it waits: anything further out in the same call says more."""
+"""Plain waiting: any frame further out in the same call says more."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What holds a thread, by the call that the user's code made last.
+# What blocks a thread, according to the last call from user code.
 #
-# Examined are the frames from the innermost up to the first frame of user code: the library call in which the thread
-# is. The first rule that applies decides:
+# Only the frames inside the innermost frame of user code are examined: the library call in which the thread is. The first
+# of these that applies decides:
 #
-# 1. Creating or destroying a group, anywhere in the call: a barrier inside `new_group` is part of making the group.
+# 1. Creating or destroying a group, anywhere in the call: a barrier inside `new_group` is part of creating the group.
 # 2. The innermost frame with a purpose: a collective, the loader, the compiler, an import. A lock, a socket or a GPU
 #    wait inside the loader belongs to the loader; a collective inside the compiler or the loader is a collective.
 # 3. The innermost frame that shows a means: GPU wait, subprocess, file, network. A lock inside it belongs to it.
@@ -328,23 +334,23 @@ def find_shape(stack: Stack) -> Shape:
 
 
 def find_last_call(stack: Stack) -> Stack:
-    """The frames inside the innermost of the user's own: the library call in which the thread is. All, without one."""
+    """The frames inside the innermost frame of user code: the library call in which the thread is. All, without user code."""
     depth = next((depth for depth, frame in enumerate(stack) if is_user_code(frame)), len(stack))
     return stack[:depth]
 
 
 def find_user_frame(stack: Stack) -> Frame | None:
-    """The innermost frame of the user's own: the place to look at."""
+    """The innermost frame of user code: the place to look at."""
     return next((frame for frame in stack if is_user_code(frame)), None)
 
 
-def _shapes(call: Stack, rules: tuple[Rule, ...]) -> list[Shape]:
+def _shapes(call: Stack, rules: tuple[ShapeRule, ...]) -> list[Shape]:
     found = (find_rule(frame, rules) for frame in call)
     return [rule.shape for rule in found if rule]
 
 
 def _is_importing(rest: Stack) -> bool:
-    """The user's innermost frame is a module's body, and the import system called it."""
+    """The innermost frame of user code is a module's body, called by the import system."""
     return len(rest) > 1 and rest[0].name == "<module>" and is_library(rest[1]) and "importlib." in place_of(rest[1])
 
 

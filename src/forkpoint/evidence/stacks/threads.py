@@ -1,4 +1,4 @@
-"""Threads with frames, which of a rank's threads counts, and which ranks stand at the same place."""
+"""Threads with frames, which of a rank's threads counts, and which ranks are at the same place."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from forkpoint.model.frames import bare_name, is_library, is_python, is_user_cod
 from forkpoint.model.op import Frame, Stack
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What every reader of live stacks gives: threads with frames, and which of a rank's threads counts.
+# What every reader of live stacks returns: threads with frames; and which of a rank's threads counts.
 
 MAX_THREADS = 4096
-"""Per file; what comes after is not read. A rank has some dozens."""
+"""Per file; later threads are ignored. A rank has a few dozen."""
 MAX_FRAMES = 1024
 """Per thread. faulthandler stops at 100."""
 UNNAMED = "??"
@@ -26,7 +26,7 @@ UNNAMED = "??"
 
 
 class ThreadKind(StrEnum):
-    """What a thread is for, as far as its name and frames tell."""
+    """What a thread is for, as far as its name and frames show."""
 
     MAIN = "main"
     AUTOGRAD = "autograd"
@@ -41,16 +41,16 @@ class Thread(Struct, frozen=True):
     name: str | None
     kind: ThreadKind
     stack: Stack
-    """Native frames have a library or C source as their file, and line 0 where none is known."""
+    """Native frames have a library or C source as their file, and line 0 if it is unknown."""
     line: int
-    """Of its header in the file."""
+    """The line of its header in the file."""
     state: str | None
-    """`idle`, `active`, `garbage-collecting`, `waiting for the GIL`; None where the format does not say."""
+    """`idle`, `active`, `garbage-collecting`, `waiting for the GIL`; None if the format does not say."""
     holds_gil: bool
     asked: bool = False
-    """It wrote the stacks itself, which is not work of the program."""
+    """The thread that wrote the dump, which is not work of the program."""
     seen: int = 1
-    """How often the file shows it with these very frames, dump after dump: a thread that moves is seen once."""
+    """In how many dumps of the file it has exactly these frames: a thread that makes progress is seen once."""
 
 
 class RankStacks(Struct, frozen=True):
@@ -62,19 +62,19 @@ class RankStacks(Struct, frozen=True):
 
     @property
     def main(self) -> Thread | None:
-        """The thread that runs the program; of several (a native and a Python view of it) the last with Python frames."""
+        """The main thread; if there are several (a native and a Python view of it), the last one with Python frames."""
         found = [thread for thread in self.threads if thread.kind is ThreadKind.MAIN and thread.stack]
         return next((thread for thread in reversed(found) if has_python(thread.stack)), found[-1] if found else None)
 
     @property
     def line(self) -> int:
-        """Of the main thread's header in the file; 0 without one."""
+        """The line of the main thread's header in the file; 0 if there is none."""
         return self.main.line if self.main else 0
 
     @property
     def helper(self) -> Thread | None:
-        """The thread for which main waits: autograd's in `backward`; or, where main waits for a lock, a future or a queue, the
-        only other thread that does something else than wait likewise.
+        """The thread for which main waits: autograd's in `backward`; or, if main waits for a lock, a future or a queue, the
+        only other busy thread.
         """
         main = self.main.stack if self.main else ()
         if next((bare_name(f) for f in main if is_python(f)), "") == "_engine_run_backward":
@@ -87,7 +87,7 @@ class RankStacks(Struct, frozen=True):
 
     @property
     def stack(self) -> Stack:
-        """Where the rank stands: main's frames and, where main waits for a thread, that thread's frames inside them. Empty
+        """Where the rank is: main's frames and, if main waits for another thread, that thread's frames on top of them. Empty
         without a main thread.
         """
         main, helper = self.main, self.helper
@@ -108,7 +108,7 @@ _AT_WORK = frozenset(
 
 
 def _is_busy(thread: Thread) -> bool:
-    """It runs code of the program; it does not wait for work or serve a library."""
+    """It runs code of the program: it neither waits for work nor belongs to a library."""
     shape = find_shape(thread.stack)
     works = shape is Shape.PYTHON and any(map(is_user_code, thread.stack))
     return not thread.asked and (works or shape in _AT_WORK)
@@ -125,13 +125,13 @@ class Draft(Struct):
     holds_gil: bool = False
     frames: list[Frame] = field(default_factory=list[Frame])
     native: list[Frame] = field(default_factory=list[Frame])
-    """Where native frames come in a list of their own."""
+    """For formats that list native frames separately."""
     truncated: bool = False
-    """Its outermost frames are not shown."""
+    """The outermost frames are missing."""
     asked: bool = False
-    """It is the one that dumped: a signal reaches the main thread."""
+    """The thread that wrote the dump: signals are handled in the main thread."""
     child: bool = False
-    """Of a process that the rank started: not the rank's main thread, whatever its name."""
+    """It belongs to a process that the rank started: never the rank's main thread, whatever its name."""
 
     def add(self, name: str, filename: str, line: int) -> None:
         _append(self.frames, name, filename, line)
@@ -140,8 +140,8 @@ class Draft(Struct):
         _append(self.native, name, filename, line)
 
     def finish(self) -> Thread:
-        """Its kind is by name where that tells, then by frames. It is main only where that is shown, never by position:
-        a file that was cut ends in another thread.
+        """The kind comes from the name if possible, else from the frames. A thread is main only if something shows it, never
+        because it is last: a truncated file ends in another thread.
         """
         stack = _join(self.native, self.frames)
         kind = _kind_by_name(self.name or "") or _kind_by_frames(stack)
@@ -152,12 +152,12 @@ class Draft(Struct):
 
 
 def read_number(digits: str) -> int:
-    """A line number; 0 where none is known or could be."""
+    """A line number; 0 if it is unknown or impossible."""
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
 
 
 def latest_dump(drafts: Sequence[Draft]) -> list[Thread]:
-    """A file may hold dumps of several moments. The last that shows a main thread counts, else the last."""
+    """A file may contain several dumps. The last one with a main thread counts, else the last one."""
     dumps: list[list[Draft]] = [[]]
     seen: set[str] = set()
     for draft in drafts:
@@ -186,7 +186,7 @@ _NAMES = (
     ("pin_memory", ThreadKind.LOADER),
     ("QueueFeederThre", ThreadKind.LOADER),
 )
-"""Beginnings: Linux cuts a thread's name after 15 characters."""
+"""Prefixes, since Linux cuts thread names after 15 characters."""
 _NATIVE = (
     ("ncclCommWatchdog", ThreadKind.WATCHDOG),
     ("ProcessGroupNCCL::Watchdog", ThreadKind.WATCHDOG),
@@ -237,7 +237,7 @@ def _kind_by_frames(stack: Stack) -> ThreadKind | None:
 
 
 _ENTRY_FILES = ("/default_worker.py", "/<string>", "/<stdin>")
-"""Ray's workers begin in a library's file, spawned processes in `python -c`."""
+"""Ray's workers start in a file of a library, spawned processes in `python -c`."""
 _AT_EXIT = frozenset(
     {
         ("_shutdown", "/threading.py"),
@@ -250,8 +250,8 @@ _AT_EXIT = frozenset(
 
 @lru_cache(maxsize=1024)
 def ends_in_program(stack: Stack) -> bool:
-    """The outermost frame is a script's own code, `python -m`, what Python runs at exit, or the interpreter's entry: the
-    stack is a main thread's and whole.
+    """The outermost frame is a script, `python -m`, an exit handler, or the interpreter's entry point: so this is the
+    complete stack of a main thread.
     """
     outermost = next((frame for frame in reversed(stack) if is_python(frame)), None)
     if outermost is None:
@@ -259,7 +259,7 @@ def ends_in_program(stack: Stack) -> bool:
     name, place = bare_name(outermost), place_of(outermost)
     if name != "<module>":
         return name == "_run_module_as_main" or any(name == n and place.endswith(file) for n, file in _AT_EXIT)
-    # A library's own `<module>` is a thread that imports, in a file that was cut.
+    # A library's `<module>` as the outermost frame is an importing thread in a truncated file.
     return not is_library(outermost) or place.endswith(_ENTRY_FILES)
 
 
@@ -274,7 +274,7 @@ def _append(frames: list[Frame], name: str, filename: str, line: int) -> None:
 
 @lru_cache(maxsize=4096)
 def _frame(name: str, filename: str, line: int) -> Frame:
-    """Shared between ranks: thousands of them stand at the same few places."""
+    """Shared between ranks: thousands of them have the same few frames."""
     return Frame(clean(name) or UNNAMED, clean(filename), line)
 
 
@@ -282,7 +282,7 @@ _INTERPRETER = ("_PyEval_", "PyEval_", "_PyObject_", "PyObject_", "_PyFunction_"
 
 
 def _join(native: Sequence[Frame], python: Sequence[Frame]) -> Stack:
-    """Both views of one thread: the native frames that the innermost Python frame called, then the Python ones."""
+    """Joins both views of a thread: the native frames inside the innermost Python frame, then the Python frames."""
     if not python:
         return tuple(native)
     depths = (
@@ -294,14 +294,14 @@ def _join(native: Sequence[Frame], python: Sequence[Frame]) -> Stack:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which ranks stand at the same place.
+# Which ranks are at the same place.
 
 
 class Cluster(Struct, frozen=True):
     ranks: tuple[int, ...]
     shape: Shape
     stack: Stack
-    """Of its lowest rank."""
+    """The stack of the lowest rank."""
 
 
 class PlacedStack(Protocol):
@@ -318,9 +318,9 @@ class PlacedStack(Protocol):
 
 
 def cluster(stacks: Sequence[PlacedStack]) -> tuple[Cluster, ...]:
-    """Largest first. A rank without a number or a main thread is in none, nor one whose stack cannot be compared; of a
-    rank that comes twice, the file whose name sorts last counts (dumps are named by time). The order of the input does
-    not matter.
+    """Groups ranks by where they are, largest group first. Stacks without a rank, without a main thread, or that cannot be
+    compared are left out. If a rank has several stacks, the file whose name sorts last counts (dumps are named by time).
+    The order of the input does not matter.
     """
     latest: dict[int, PlacedStack] = {}
     for one in sorted(_comparable(stacks), key=_file_and_line):
@@ -339,7 +339,7 @@ _WRAPPERS = ("/torch/distributed/c10d_logger.py", "/torch/utils/_contextlib.py",
 
 
 def _comparable(stacks: Sequence[PlacedStack]) -> list[PlacedStack]:
-    """Where some stacks show the whole program in Python, those without it (cut, too deep, native) would only look odd."""
+    """If some stacks are complete Python stacks, the others (truncated, too deep, native) would only look odd: drop them."""
     whole = [one for one in stacks if has_python(one.stack) and ends_in_program(one.stack)]
     return whole or [one for one in stacks if one.stack]
 
@@ -350,8 +350,8 @@ def _file_and_line(one: PlacedStack) -> tuple[str, int]:
 
 @lru_cache(maxsize=1024)
 def _place(stack: Stack) -> _Place:
-    """Folders do not count, nor lines inside libraries: a rank that polls is seen at several of them. Kept, because most
-    of many ranks have one of few stacks.
+    """Ignores folders, and lines inside libraries: a rank that polls may be at any of several lines. Cached, because many
+    ranks share a few stacks.
     """
     user = tuple(_short(frame, frame.line) for frame in stack if is_user_code(frame))
     if user:

@@ -1,4 +1,4 @@
-"""Incident, Verdict -> Picture: what a page draws. Nothing is judged here, and it is only made where somebody will look."""
+"""Incident, Verdict -> Picture: what a page draws. Only computed if a page is requested; nothing is judged here."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Groups and channels -> GroupPictures: how far each member came, and the heat map of its ops. Ranks that did the same share a row."""
+"""Groups and channels -> GroupPictures: how far each member got, and a heat map of its ops. Equal ranks share a row."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ops by number, with the letters that fit into a cell.
+# Ops by number, with letters that fit into a cell.
 
 MAX_OPS = 254
-"""One byte per column: 254 is `other`, 255 no op at all."""
+"""One byte per column: 254 is `other`, 255 is no op at all."""
 _OTHER = OpName("other", "??")
 _LETTERS = {
     "all_reduce": "AR",
@@ -51,13 +51,13 @@ _LETTERS = {
 
 
 def letters_of(op: str) -> str:
-    """The first two letters, unless better ones are given."""
+    """Known letters, else the first two of the name."""
     known = _LETTERS.get(op)
     return known or "".join(c for c in op if c.isascii() and c.isalnum())[:2].upper() or "??"
 
 
 class OpNames:
-    """Numbers names in the order of first use."""
+    """Numbers the names in order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -73,8 +73,8 @@ class OpNames:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Tracks -> HeatMap. Blocks that ranks share are looked at once, and ranks that did the same share a row, so cost grows
-# with what ranks did differently.
+# Tracks -> HeatMap. Blocks that ranks share are examined once, and ranks that did the same share a row, so the cost grows
+# only with what ranks did differently.
 
 _CODES = {
     OpState.COMPLETED: CellState.COMPLETED,
@@ -86,17 +86,17 @@ _CODES = {
 
 
 class HeatMember(Struct, frozen=True):
-    """What one rank recorded of an order, and what can be said of the slots after it."""
+    """What one rank recorded in a group or channel, and the state of the slots after that."""
 
     track: Track | None
     beyond: CellState
 
 
-class _Vote(Struct, frozen=True):
+class _Majority(Struct, frozen=True):
     usual: Tokens
     """Per column, the call of most ranks; 0 = not recorded by any."""
     odd: dict[int, Ints]
-    """Block -> the seqs in which it is not what most have."""
+    """Block -> the seqs in which it differs from the majority."""
 
 
 def cell_of(op: Op) -> CellState:
@@ -106,7 +106,7 @@ def cell_of(op: Op) -> CellState:
 def heat_map(
     members: Sequence[HeatMember], columns: range, tables: Tables, ops: OpNames, *, comparable: bool = True
 ) -> HeatMap:
-    """`comparable`: members must agree slot by slot. The ends of a channel must only where both counted from the first."""
+    """`comparable`: members must agree slot by slot. For the ends of a channel only if both hold the first message."""
     vote = _take_vote([m.track for m in members if m.track], columns, tables)
     odd = vote.odd if comparable else {}
     numbers: dict[object, int] = {}
@@ -164,7 +164,7 @@ def _fill(row: Bytes, columns: range, first: int, last: int, state: CellState) -
 
 
 def _holes(track: Track, columns: range, tables: Tables) -> NDArray[np.bool_]:
-    """Columns inside the track for which it has no op: a dump of active ops only."""
+    """Columns inside the track without an op: the dump contains only active ops."""
     inside = np.arange(columns.start, columns.stop)
     held = np.concatenate([tables.blocks[key].seqs for key in track.blocks])
     return (inside >= track.first_seq) & (inside <= track.last_seq) & ~np.isin(inside, held)
@@ -175,8 +175,8 @@ def _runs(row: Bytes) -> tuple[Counts, Bytes]:
     return np.diff(starts, append=len(row)).astype(np.uint32), row[starts]
 
 
-def _take_vote(tracks: Sequence[Track], columns: range, tables: Tables) -> _Vote:
-    """Every block votes once, weighted by the number of ranks that hold it."""
+def _take_vote(tracks: Sequence[Track], columns: range, tables: Tables) -> _Majority:
+    """Each block votes once, weighted by the number of ranks that have it."""
     voices: dict[int, Counter[int]] = {}
     wanted = range(columns.start // BLOCK, (columns.stop - 1) // BLOCK + 1)
     for blocks, ranks in Counter(track.blocks for track in tracks).items():
@@ -201,11 +201,11 @@ def _take_vote(tracks: Sequence[Track], columns: range, tables: Tables) -> _Vote
         for row, key in enumerate(by_key):
             if differs[row].any():
                 odd[key] = np.flatnonzero(differs[row]) + first
-    return _Vote(usual, odd)
+    return _Majority(usual, odd)
 
 
 def _majority(grid: Tokens, voices: Ints) -> tuple[Tokens, NDArray[np.bool_]]:
-    """Per column, the token with most votes, and which cells differ from it. In a tie no token wins."""
+    """Per column, the token with most votes, and which cells differ from it. In a tie all of them do."""
     usual = grid.max(axis=0)
     lowest = np.where(grid == 0, np.iinfo(np.uint64).max, grid).min(axis=0)
     disputed = np.zeros(grid.shape, np.bool_)
@@ -226,23 +226,23 @@ def _ops(usual: Tokens, tables: Tables, ops: OpNames) -> Bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Groups and channels -> GroupPictures: how far each member came, and the heat map of its ops.
+# Groups and channels -> GroupPictures: how far each member got, and the heat map of its ops.
 
 MAX_COLUMNS = 4096
-"""Per group, the last ones: a screen shows no more, and a ring buffer seldom holds more of one group."""
+"""Per group, the last ones: a screen shows no more, and a ring buffer rarely holds more of one group."""
 MAX_RUNS = 8_000_000
 """Over all groups: 40 MB at five bytes each."""
 MAX_GROUPS = 2048
 MAX_CHANNELS = 256
-"""Of all groups: a pipeline has two channels per pair of stages and rank, and one picture of them tells little."""
+"""Over all groups: a pipeline has two channels per pair of stages and rank, and a single one shows little."""
 _MAX_SEQ = 2**53
-"""What a double holds exactly. A log may print any number."""
+"""The largest integers that a double holds exactly. A log may print any number."""
 _BEFORE = 64
-"""Columns kept before a divergence that lies further back than the last MAX_COLUMNS."""
+"""Columns shown before a divergence that is older than the last MAX_COLUMNS."""
 
 
-class _Order(Struct, frozen=True):
-    """A group or a channel on its way to a picture."""
+class _Drawable(Struct, frozen=True):
+    """A group or a channel, with what is needed to draw it."""
 
     group: ProcessGroup
     channel: Channel | None
@@ -257,7 +257,7 @@ class _Order(Struct, frozen=True):
 
 
 def draw_groups(incident: Incident, verdict: Verdict, ops: OpNames) -> tuple[tuple[GroupPicture, ...], int]:
-    """Pictures, that of the divergence first, and how many groups and channels were left out."""
+    """The pictures, with that of the divergence first, and how many groups and channels were left out."""
     timeline, divergence = incident.timeline, verdict.divergence
     groups = sorted((_of_group(g) for g in timeline.groups), key=lambda o: _importance(o, divergence))
     channels = sorted((_of_channel(c, timeline) for c in timeline.channels), key=lambda o: _importance(o, divergence))
@@ -274,7 +274,7 @@ def draw_groups(incident: Incident, verdict: Verdict, ops: OpNames) -> tuple[tup
 
 
 def _importance(
-    order: _Order, divergence: Divergence | None
+    order: _Drawable, divergence: Divergence | None
 ) -> tuple[bool, bool, int, bool, ProcessGroup, tuple[int, ...]]:
     return (
         not _is_at(order, divergence),
@@ -286,22 +286,22 @@ def _importance(
     )
 
 
-def _is_at(order: _Order, divergence: Divergence | None) -> bool:
+def _is_at(order: _Drawable, divergence: Divergence | None) -> bool:
     if divergence is None or order.group != divergence.group:
         return False
     return divergence.channel == (None if order.channel is None else order.ranks)
 
 
-def _of_group(group: GroupTimeline) -> _Order:
+def _of_group(group: GroupTimeline) -> _Drawable:
     ranks = group.group.ranks
     members = tuple(HeatMember(group.track(r), _beyond(group, r)) for r in ranks)
-    told = [group.traces.get(r) for r in ranks]
-    completed = [t.last_completed if t and t.last_completed is not None else -1 for t in told]
-    issued = [t.last_enqueued if t and t.last_enqueued is not None else -1 for t in told]
+    traces = [group.traces.get(r) for r in ranks]
+    completed = [t.last_completed if t and t.last_completed is not None else -1 for t in traces]
+    issued = [t.last_enqueued if t and t.last_enqueued is not None else -1 for t in traces]
     return _order(group.group, None, ranks, members, (completed, issued))
 
 
-def _of_channel(channel: Channel, timeline: Timeline) -> _Order:
+def _of_channel(channel: Channel, timeline: Timeline) -> _Drawable:
     ranks = (channel.source, channel.destination)
     members = tuple(
         HeatMember(channel.end(r), CellState.NOT_REACHED if r in timeline.positions else CellState.UNKNOWN)
@@ -316,13 +316,13 @@ def _order(
     ranks: tuple[int, ...],
     members: tuple[HeatMember, ...],
     status: tuple[list[int], list[int]],
-) -> _Order:
-    """What a member's ops show counts before what its `pg_status` says."""
+) -> _Drawable:
+    """A member's ops take precedence over its `pg_status`."""
     done = [
         m.track.last_done.seq if m.track and m.track.last_done else s for m, s in zip(members, status[0], strict=True)
     ]
     last = [m.track.last_seq if m.track else s for m, s in zip(members, status[1], strict=True)]
-    return _Order(group, channel, ranks, members, np.array(done, np.int64), np.array(last, np.int64))
+    return _Drawable(group, channel, ranks, members, np.array(done, np.int64), np.array(last, np.int64))
 
 
 def _beyond(group: GroupTimeline, rank: int) -> CellState:
@@ -331,13 +331,15 @@ def _beyond(group: GroupTimeline, rank: int) -> CellState:
     return CellState.NOT_REACHED if after is Gap.NOT_REACHED else CellState.UNKNOWN
 
 
-def _draw(order: _Order, timeline: Timeline, divergence: Divergence | None, ops: OpNames, budget: int) -> GroupPicture:
+def _draw(
+    order: _Drawable, timeline: Timeline, divergence: Divergence | None, ops: OpNames, budget: int
+) -> GroupPicture:
     at = _is_at(order, divergence)
     columns = _columns(order, divergence if at else None)
     comparable = order.channel is None or order.channel.counted
     heat = heat_map(order.members, columns, timeline.tables, ops, comparable=comparable)
     while len(heat.run_code) > budget and len(columns) > 1:
-        # Every cell differs from its neighbour: keep fewer, the last ones.
+        # Too many runs, since every cell differs from its neighbour: keep only the last columns.
         columns = columns[-max(1, len(columns) // 4) :]
         heat = heat_map(order.members, columns, timeline.tables, ops, comparable=comparable)
     ends = f" {order.ranks[0]}->{order.ranks[1]}" if order.channel else ""
@@ -355,8 +357,8 @@ def _draw(order: _Order, timeline: Timeline, divergence: Divergence | None, ops:
     )
 
 
-def _columns(order: _Order, divergence: Divergence | None) -> range:
-    """The last MAX_COLUMNS of what is recorded, or those from the divergence on where it lies before them."""
+def _columns(order: _Drawable, divergence: Divergence | None) -> range:
+    """The last MAX_COLUMNS recorded slots, or those from shortly before the divergence on, if it is older."""
     tracks = [m.track for m in order.members if m.track]
     if not tracks:
         return range(0)
@@ -368,7 +370,7 @@ def _columns(order: _Order, divergence: Divergence | None) -> range:
 
 
 def _from_logs(incident: Incident, divergence: Divergence | None) -> Iterator[GroupPicture]:
-    """How far ranks came according to their logs, if nothing was recorded. Groups without a name cannot be compared."""
+    """How far ranks got according to their logs, if there are no dumps. Groups without a name cannot be compared."""
     world = frozenset(incident.timeline.world)
     by_group: dict[tuple[str, str], dict[int, Counters]] = {}
     for progress in read_progress(incident):

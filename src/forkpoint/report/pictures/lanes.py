@@ -1,4 +1,4 @@
-"""One lane per cohort: what its ranks did in the slots around the divergence; and who arrives last."""
+"""One lane per cohort: what its ranks did in the slots around the divergence; and which ranks arrive last."""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,7 +24,7 @@ from forkpoint.report.pictures.groups import cell_of, letters_of
 MAX_LANES = 6
 _BEFORE, _AFTER = 6, 5
 _MAX_SLOTS = 24
-"""If it became visible later than it began, so many slots around both are shown."""
+"""Limit of slots if the divergence became visible later than it began: both are shown."""
 _MAX_SIZES = 2
 _GAPS = {
     Gap.NOT_REACHED: (CellState.NOT_REACHED, "not reached"),
@@ -33,8 +33,8 @@ _GAPS = {
 }
 
 
-class _Order(Struct, frozen=True):
-    """The group or channel of the divergence. Neither: it is known from logs alone."""
+class _Scene(Struct, frozen=True):
+    """The group or channel of the divergence. Neither: it is known only from logs."""
 
     divergence: Divergence
     timeline: Timeline
@@ -57,7 +57,7 @@ class _Order(Struct, frozen=True):
         return self.channel.end(rank) if self.channel else None
 
     def name(self, rank: int, op: str) -> str:
-        """The two ends of a message share one entry in the tables; here each has its own name."""
+        """The two ends of a message share an entry in the tables; this gives each end its own name."""
         return op if self.channel is None else "recv" if rank == self.channel.destination else "send"
 
     def gap(self, rank: int, seq: int) -> Gap:
@@ -70,19 +70,19 @@ class _Order(Struct, frozen=True):
         return Gap.NOT_REACHED if rank in self.timeline.positions else Gap.NO_DUMP
 
 
-class _Told(Struct, frozen=True):
-    """A cell before it is compared with the other lanes'."""
+class _Cell(Struct, frozen=True):
+    """A cell before it is compared with those of the other lanes."""
 
     cell: LaneCell
     call: tuple[int | None, int | None] | None = None
-    """Tokens of what was called, and from where."""
+    """Tokens of the call and of the call site."""
 
 
 def draw_lanes(timeline: Timeline, verdict: Verdict) -> tuple[Lane, ...]:
     divergence = verdict.divergence
     if divergence is None:
         return ()
-    order = _Order.of(divergence, timeline)
+    order = _Scene.of(divergence, timeline)
     cohorts = sorted(enumerate(divergence.cohorts), key=lambda item: (-len(item[1].ranks), item[0]))[:MAX_LANES]
     speakers = [_speaker(cohort, order) for _, cohort in cohorts]
     slots = _slots(order, [track for _, track in speakers])
@@ -100,19 +100,19 @@ def draw_lanes(timeline: Timeline, verdict: Verdict) -> tuple[Lane, ...]:
             ranks=cohort.ranks,
             suspect=suspect[lane],
             rank=speakers[lane][0],
-            cells=tuple(replace(told.cell, odd=odd[at][lane]) for at, told in enumerate(rows[lane])),
+            cells=tuple(replace(one.cell, odd=odd[at][lane]) for at, one in enumerate(rows[lane])),
         )
         for lane, (index, cohort) in enumerate(cohorts)
     )
 
 
-def _speaker(cohort: Cohort, order: _Order) -> tuple[int, Track | None]:
-    """The first of its ranks that recorded anything here."""
+def _speaker(cohort: Cohort, order: _Scene) -> tuple[int, Track | None]:
+    """The first rank of the cohort that recorded anything here, which stands for all."""
     tracks = ((rank, order.track(rank)) for rank in cohort.ranks)
     return next(((rank, track) for rank, track in tracks if track), (cohort.ranks[0], None))
 
 
-def _slots(order: _Order, tracks: list[Track | None]) -> range:
+def _slots(order: _Scene, tracks: list[Track | None]) -> range:
     divergence = order.divergence
     known = [s for s in (divergence.seq, divergence.first_visible_seq, divergence.hang_seq) if s is not None]
     if not known:
@@ -123,8 +123,8 @@ def _slots(order: _Order, tracks: list[Track | None]) -> range:
     return range(first, min(last + 1, first + _MAX_SLOTS))
 
 
-def _tell(seq: int, rank: int, track: Track | None, order: _Order) -> _Told | None:
-    """None: nothing was recorded of this group at all."""
+def _tell(seq: int, rank: int, track: Track | None, order: _Scene) -> _Cell | None:
+    """None: no dump has this group at all."""
     if order.group is None and order.channel is None:
         return None
     tables = order.timeline.tables
@@ -132,7 +132,7 @@ def _tell(seq: int, rank: int, track: Track | None, order: _Order) -> _Told | No
     signature, frames = issued(track, seq, tables) if track and held else (None, None)
     if track is None or signature is None:
         state, note = _GAPS[order.gap(rank, seq)] if not held else (CellState.UNKNOWN, "not in its dump")
-        return _Told(LaneCell(seq, None, "", "", state, odd=False, note=note))
+        return _Cell(LaneCell(seq, None, "", "", state, odd=False, note=note))
     name = order.name(rank, signature.op)
     op = frontier_op(track, seq)
     done = track.last_done is not None and seq <= track.last_done.seq
@@ -147,20 +147,20 @@ def _tell(seq: int, rank: int, track: Track | None, order: _Order) -> _Told | No
         odd=False,
         note=_note(word, user_place(frames)),
     )
-    return _Told(cell, (token_at(track, seq, tables), token_at(track, seq, tables, "stack")))
+    return _Cell(cell, (token_at(track, seq, tables), token_at(track, seq, tables, "stack")))
 
 
-def _by_cohort(seq: int, cohort: Cohort, divergence: Divergence) -> _Told:
-    """From logs alone: only the slot itself is known."""
+def _by_cohort(seq: int, cohort: Cohort, divergence: Divergence) -> _Cell:
+    """If only logs are known: just the slot of the divergence."""
     if seq != divergence.first_visible_seq or cohort.op is None:
         here = seq == divergence.first_visible_seq
         note = cohort.where if here and cohort.where else "nothing was recorded"
-        return _Told(LaneCell(seq, None, "", "", CellState.UNKNOWN, odd=False, note=note))
+        return _Cell(LaneCell(seq, None, "", "", CellState.UNKNOWN, odd=False, note=note))
     done = cohort.state is OpState.COMPLETED
     state = CellState.COMPLETED if done else CellState.ISSUED
     note = _note(cohort.state or "issued", user_place(cohort.stack))
     cell = LaneCell(seq, cohort.op, letters_of(cohort.op), _sizes(cohort.sizes), state, odd=False, note=note)
-    return _Told(cell, (hash((cohort.op, cohort.sizes, cohort.dtypes)), None))
+    return _Cell(cell, (hash((cohort.op, cohort.sizes, cohort.dtypes)), None))
 
 
 def _note(state: str, place: str | None) -> str:
@@ -172,20 +172,20 @@ def _sizes(sizes: tuple[tuple[int, ...], ...]) -> str:
     return f"{shown},... ({len(sizes)} tensors)" if len(sizes) > _MAX_SIZES else shown
 
 
-def _odd(column: tuple[_Told, ...], weights: list[int], suspect: list[bool], divergence: Divergence) -> list[bool]:
-    """Which lanes stand out in a slot: those that did not do what most did, and suspects that came to another state."""
+def _odd(column: tuple[_Cell, ...], weights: list[int], suspect: list[bool], divergence: Divergence) -> list[bool]:
+    """Which lanes stand out in a slot: those that did not do what most did, and suspects in another state."""
     waits = column[0].cell.seq in (divergence.first_visible_seq, divergence.hang_seq)
-    keys = [_key(told, divergence, waits=waits, is_suspect=s) for told, s in zip(column, suspect, strict=True)]
+    keys = [_key(one, divergence, waits=waits, is_suspect=s) for one, s in zip(column, suspect, strict=True)]
     odd = _not_usual(keys, weights, suspect)
     if waits:
-        others = {told.cell.state for told, s in zip(column, suspect, strict=True) if not s}
-        for lane, told in enumerate(column):
-            odd[lane] |= suspect[lane] and bool(others) and told.cell.state not in others
+        others = {one.cell.state for one, s in zip(column, suspect, strict=True) if not s}
+        for lane, one in enumerate(column):
+            odd[lane] |= suspect[lane] and bool(others) and one.cell.state not in others
     return odd
 
 
 def _not_usual(keys: list[object], weights: list[int], suspect: list[bool]) -> list[bool]:
-    """Without a majority the suspects, without any all."""
+    """Lanes outside the majority; without a majority the suspects; without suspects all."""
     votes: Counter[object] = Counter()
     for key, weight in zip(keys, weights, strict=True):
         if key is not None:
@@ -199,21 +199,21 @@ def _not_usual(keys: list[object], weights: list[int], suspect: list[bool]) -> l
     return accused if any(accused) else [key is not None for key in keys]
 
 
-def _key(told: _Told, divergence: Divergence, *, waits: bool, is_suspect: bool) -> object:
-    """What a lane did in a slot, as far as it can make the lane stand out; None: nothing.
+def _key(one: _Cell, divergence: Divergence, *, waits: bool, is_suspect: bool) -> object:
+    """What a lane did in a slot, for comparison with other lanes; None: it is not compared.
 
-    Absence counts only if others wait. Missing evidence counts for nothing, unless the verdict names the rank. The call
-    site counts from the fork on.
+    Absence counts only if others wait. Missing evidence does not count, unless the verdict names the rank. The call site
+    counts from the fork on.
     """
-    if told.call is None:
-        return "absent" if waits and (is_suspect or told.cell.state is CellState.NOT_REACHED) else None
-    match, stack = told.call
-    forked = divergence.seq is not None and told.cell.seq >= divergence.seq
+    if one.call is None:
+        return "absent" if waits and (is_suspect or one.cell.state is CellState.NOT_REACHED) else None
+    match, stack = one.call
+    forked = divergence.seq is not None and one.cell.seq >= divergence.seq
     return match, stack if forked else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who arrives last, for a table of the page.
+# Which ranks arrive last, for a table of the page.
 
 MAX_ROWS = 40
 MAX_LAST = 4
@@ -221,8 +221,8 @@ _NS_PER_MS = 1_000_000
 
 
 def draw_arrivals(incident: Incident) -> tuple[LastArrivals, ...]:
-    """Places where a group met often enough to tell something; those with a straggler first."""
-    told = [one for one in find_arrivals(incident) if one.met >= FEWEST]
+    """Call sites at which a group met often enough to draw conclusions; those with a straggler first."""
+    found = [one for one in find_arrivals(incident) if one.met >= FEWEST]
     return tuple(
         LastArrivals(
             group=one.group.name,
@@ -234,5 +234,5 @@ def draw_arrivals(incident: Incident) -> tuple[LastArrivals, ...]:
             last=tuple((late.rank, late.times, late.usual_ns / _NS_PER_MS) for late in one.last[:MAX_LAST]),
             odd=one.straggler is not None,
         )
-        for one in told[:MAX_ROWS]
+        for one in found[:MAX_ROWS]
     )

@@ -1,4 +1,4 @@
-"""Lines of the user's source for a page, where the reader asked for them. Read from the folders given, nothing else."""
+"""Lines of the user's source for a page, if the user asked for them. Reads only from the given folders."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ from forkpoint.source.program import Program
 
 MAX_QUOTES = 64
 _AROUND = 6
-"""Lines before and after the marked one: a branch and what it guards mostly fit."""
+"""Lines before and after the marked one: enough for most branches and their bodies."""
 
 
 def quote_source(verdict: Verdict, program: Program, source: Sequence[str]) -> tuple[Quote, ...]:
-    """Sites first, then the user's frames of each cohort's stack. `source`: where the program was read from."""
+    """Sites first, then frames of user code in each cohort's stack. `source`: the folders of the program."""
     roots = [Path(root).resolve() for root in source]
     quotes = [*_sites(verdict, program, roots), *_frames(verdict, program, roots)][:MAX_QUOTES]
     return tuple(_with_condition(quote, quotes) for quote in quotes)
@@ -43,12 +43,12 @@ def _frames(verdict: Verdict, program: Program, roots: Sequence[Path]) -> Iterat
 
 
 def _named(frame: Frame) -> str:
-    """As the verdict's stacks begin."""
+    """The beginning of a frame in the verdict's stacks."""
     return f"{frame.filename}:{frame.line}"
 
 
 def _module(file: str, program: Program, roots: Sequence[Path]) -> Module | None:
-    """A link that leads out of the folders is not followed."""
+    """Does not follow links that point outside the folders."""
     module = program.module_at(file)
     if module is None:
         return None
@@ -74,7 +74,7 @@ def _quote(module: Module, file: str, line: int, *, site: int | None = None, con
 
 
 def _with_condition(quote: Quote, quotes: Sequence[Quote]) -> Quote:
-    """A frame's lines may show the branch that a site names in the same file."""
+    """The lines around a frame may contain the branch of a site in the same file."""
     if quote.condition is not None:
         return quote
     shown = range(quote.first, quote.first + len(quote.lines))
@@ -83,6 +83,6 @@ def _with_condition(quote: Quote, quotes: Sequence[Quote]) -> Quote:
 
 
 def _overlap(one: Quote, other: Quote) -> bool:
-    """The condition's own line is the same text in both: they are of one file."""
+    """The line of the condition has the same text in both, so they are from the same file."""
     assert one.condition is not None  # checked by the caller
     return one.lines[one.condition - one.first] == other.lines[one.condition - other.first]

@@ -1,4 +1,4 @@
-"""One state, one host and one place in the mesh per rank."""
+"""State, host and position in the mesh of each rank."""
 
 import re
 from collections import Counter
@@ -17,19 +17,19 @@ from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.verdict import Cause, Verdict
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where each rank ran, as far as NCCL's or a launcher's lines tell.
+# Where each rank ran, as far as lines of NCCL or a launcher say.
 
 _MAX_LOCAL = np.iinfo(np.int16).max
 
 
-class Places(Struct, frozen=True, eq=False):
+class RankPlaces(Struct, frozen=True, eq=False):
     hosts: tuple[str, ...]
     host: Words
     local: Shorts
 
 
-def find_places(incident: Incident) -> Places:
-    """NCCL's own line first; where it is missing, the prefix that a launcher put before the rank's lines."""
+def find_places(incident: Incident) -> RankPlaces:
+    """From NCCL's own lines; if there are none, from a launcher's prefix on the rank's lines."""
     where: dict[int, tuple[str, int | None]] = {}
     for rank, events in incident.said.items():
         speaker = next((e.speaker for e in events if e.speaker.host and e.speaker.rank in (None, rank)), None)
@@ -39,7 +39,7 @@ def find_places(incident: Incident) -> Places:
     world = incident.timeline.world
     hosts = tuple(dict.fromkeys(where[rank][0] for rank in world if rank in where))
     number = {host: index for index, host in enumerate(hosts)}
-    return Places(
+    return RankPlaces(
         hosts=hosts,
         host=np.array([number[where[rank][0]] if rank in where else -1 for rank in world], np.int32),
         local=np.array([_local(where.get(rank)) for rank in world], np.int16),
@@ -51,7 +51,7 @@ def _local(place: tuple[str, int | None] | None) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One state per rank: from the divergence, from what is pending, from logs where nothing was recorded.
+# The state of each rank: from the divergence, from its pending op, or from logs if nothing was recorded.
 
 _BY_ROLE = {
     Role.WAITING: RankState.WAITING,
@@ -61,7 +61,7 @@ _BY_ROLE = {
     Role.SILENT: RankState.SILENT,
 }
 _ENDED = frozenset({Departure.KILLED, Departure.DIED, Departure.RAISED, Departure.LEFT, Departure.GPU_FAILED})
-"""Mere silence does not show that a process ended."""
+"""Silence alone does not show that a process ended."""
 
 
 def find_states(incident: Incident, verdict: Verdict) -> Bytes:
@@ -73,7 +73,7 @@ def find_states(incident: Incident, verdict: Verdict) -> Bytes:
 
 
 def _outside(incident: Incident) -> dict[int, RankState]:
-    """Ranks outside the divergence: by what is pending, or by their own logs."""
+    """Ranks outside the divergence: from their pending op, or from their logs."""
     timeline = incident.timeline
     states = {
         rank: RankState.WAITING if stands else RankState.AGREED
@@ -87,14 +87,14 @@ def _from_logs(incident: Incident) -> dict[int, RankState]:
     view = view_logs(incident)
     if view is None:
         return {}
-    told = (
+    states = (
         (view.elsewhere, RankState.ELSEWHERE),
         (view.ahead, RankState.AHEAD),
         (view.behind, RankState.BEHIND),
         (view.other, RankState.WAITING),
         (view.waiting, RankState.WAITING),
     )
-    return {progress.rank: state for ranks, state in told for progress in ranks}
+    return {progress.rank: state for ranks, state in states for progress in ranks}
 
 
 def _in_divergence(verdict: Verdict) -> dict[int, RankState]:
@@ -103,21 +103,21 @@ def _in_divergence(verdict: Verdict) -> dict[int, RankState]:
 
 
 def _ended(incident: Incident) -> dict[int, RankState]:
-    """A rank that dumped was there when the others waited, however it ended afterwards."""
+    """A rank with a dump was alive while the others waited, however it ended afterwards."""
     gone = [d.rank for d in find_departed(incident) if d.how in _ENDED and d.rank not in incident.timeline.traces]
     return dict.fromkeys(gone, RankState.LOST)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The mesh in which ranks are laid out: from the process groups, else node x local rank, else a plain row.
+# The mesh of the ranks: from the process groups, else node x local rank, else a plain row.
 #
-# A family of groups is an axis when they have one size, do not overlap and cover the job. Meshes are laid out with
-# strides (DeviceMesh, Megatron), so where groups of missing ranks are not known the stride of the others tells their
-# place.
+# A family of groups is an axis if the groups have the same size, do not overlap and cover the job. Meshes are laid out with
+# strides (DeviceMesh, Megatron), so if the groups of missing ranks are unknown, the stride of the others gives their
+# position.
 
 _MAX_AXES = 4
 _MAX_FAMILIES = 12
-"""Candidates looked at together: a job has fewer kinds of groups, and their subsets stay below a thousand."""
+"""Limit of candidates: a job has fewer kinds of groups, and the number of subsets stays below a thousand."""
 _UNNAMED = frozenset({"", "undefined"})
 _NUMBER = re.compile(r"[_-]?[0-9]{1,9}$")
 """`tp_0`, `tp_1`: groups of one family that were numbered by hand."""
@@ -134,10 +134,10 @@ class _Candidate(Struct, frozen=True, eq=False):
     stride: int
     """Distance between neighbours: the outermost axis has the largest."""
     along: Words
-    """Per rank its place on this axis."""
+    """Per rank, its position on this axis."""
 
 
-def find_mesh(world: tuple[int, ...], groups: Sequence[GroupTimeline], places: Places) -> Mesh:
+def find_mesh(world: tuple[int, ...], groups: Sequence[GroupTimeline], places: RankPlaces) -> Mesh:
     return _from_groups(world, groups) or _from_hosts(world, places) or _row(world)
 
 
@@ -171,10 +171,10 @@ def _candidates(world: tuple[int, ...], groups: Sequence[GroupTimeline]) -> list
 
 
 def _along(family: set[tuple[int, ...]], size: int, stride: int, world: int) -> Words | None:
-    """Each rank's place within its group; None where this family is no axis."""
+    """Each rank's position within its group; None if this family is not an axis."""
     known = Counter(member for members in family for member in members)
     if max(known.values()) > 1 or 2 * len(known) < world:
-        return None  # overlapping, or a few groups beside the mesh
+        return None  # the groups overlap, or are only a few besides the mesh
     along = np.full(world, -1, np.int32)
     for members in family:
         along[list(members)] = np.arange(size)
@@ -187,7 +187,7 @@ def _along(family: set[tuple[int, ...]], size: int, stride: int, world: int) -> 
 
 
 def _lay_out(world: tuple[int, ...], chosen: Iterable[_Candidate]) -> Mesh | None:
-    """None where two ranks would share a place. Axes that no group spells out are one more, outermost."""
+    """None if two ranks would share a position. Ranks that no axis separates get one more axis, the outermost."""
     ordered = sorted(chosen, key=lambda c: -c.stride)
     sizes = [c.size for c in ordered]
     replicas, rest = divmod(len(world), prod(sizes))
@@ -216,8 +216,8 @@ def _nth_of_its_kind(values: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Words
     return found
 
 
-def _from_hosts(world: tuple[int, ...], places: Places) -> Mesh | None:
-    """Only if every rank's host is known: a rank without a row would not be shown."""
+def _from_hosts(world: tuple[int, ...], places: RankPlaces) -> Mesh | None:
+    """Only if every rank's host is known: ranks without a host would be missing."""
     if len(places.hosts) < 2 or bool((places.host < 0).any()):
         return None
     local = places.local.astype(np.int32)
