@@ -17,7 +17,7 @@ from forkpoint.model.op import Frame, OpState, Stack
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.traces import Traces
 from forkpoint.model.verdict import Action, Cause, Coverage, Evidence, Moment, Source, Symptom, Verdict
-from forkpoint.model.world import Place, ProcessGroup
+from forkpoint.model.world import ProcessGroup, RankPlace
 
 HOSTS: Final = 300
 GPUS: Final = 8
@@ -117,7 +117,7 @@ def _incident(
     suspect = hosts.index(culprit[0]) * GPUS + culprit[1] if culprit else chance.randrange(len(hosts) * GPUS)
     at = START + chance.randrange(WEEK_S)
     places = tuple(
-        Place(rank, hosts[rank // GPUS], rank % GPUS, f"0000:{rank % GPUS:02x}:00.0", f"log_{rank}.txt", 12)
+        RankPlace(rank, hosts[rank // GPUS], rank % GPUS, f"0000:{rank % GPUS:02x}:00.0", f"log_{rank}.txt", 12)
         for rank in range(len(hosts) * GPUS)
     )
     tables = SharedTables()

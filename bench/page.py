@@ -16,10 +16,10 @@ from bench.generate import _DESC, _START_NS, encode_dump
 from bench.job import Job, Place
 from forkpoint.model.capture import Capture
 from forkpoint.model.op import Frame, Ints, Signature
-from forkpoint.model.records import GROUP, HEAD, Record, parts_of
+from forkpoint.model.records import GROUP, HEAD, TraceRecord, parts_of
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.traces import Traces
-from forkpoint.model.world import Place as Machine
+from forkpoint.model.world import RankPlace as Machine
 from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 from forkpoint.report.page import render_html
@@ -45,7 +45,7 @@ def big_capture(ranks: int, entries: int) -> Capture:
             columns = decode(bytes(encode_dump(job, rank)[0].out), f"nccl_trace_rank_{rank}")
             templates[place] = summarise(columns, rank, tables)
         data = _as_rank(templates[place], rank, job, members, tables)
-        records.append(Record(rank, f"nccl_trace_rank_{rank}", data))
+        records.append(TraceRecord(rank, f"nccl_trace_rank_{rank}", data))
     return Capture(Traces.of(records, tables), tables.build(), places=_machines(ranks))
 
 
@@ -74,7 +74,9 @@ def flat_capture(ranks: int, entries: int) -> Capture:
     for rank in world:
         done = end - entries * 3 // 100
         seqs = np.arange(end - entries + 1 + rank % 97, (done if rank == behind else end) + 1)
-        records.append(Record(rank, f"nccl_trace_rank_{rank}", summarise(_flat_dump(seqs, done, world), rank, tables)))
+        records.append(
+            TraceRecord(rank, f"nccl_trace_rank_{rank}", summarise(_flat_dump(seqs, done, world), rank, tables))
+        )
     return Capture(Traces.of(records, tables), tables.build(), places=_machines(ranks))
 
 

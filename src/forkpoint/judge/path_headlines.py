@@ -40,10 +40,10 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
     # The odd ranks may be of several groups, of which this is one.
     own = next((c for c in cohorts if set(c.ranks) == set(odd) & set(divergence.group.ranks)), None)
     if own is None:
-        called: dict[str, list[int]] = {}
+        by_call: dict[str, list[int]] = {}
         for cohort in cohorts:
-            called.setdefault(call_of(cohort), []).extend(cohort.ranks)
-        sides = [f"{plain_ranks(sorted(ranks))} called {call}" for call, ranks in list(called.items())[:3]]
+            by_call.setdefault(call_of(cohort), []).extend(cohort.ranks)
+        sides = [f"{plain_ranks(sorted(ranks))} called {call}" for call, ranks in list(by_call.items())[:3]]
         return (
             f"ranks took different paths: {', '.join(sides)}",
             f"ranks took different paths: {', '.join(sides[:2])}",

@@ -301,7 +301,7 @@ def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *
         return None
     named, sides = _one_or_sides(either)
     ranks = tuple(rank for side in candidates for rank in side) or present
-    shown = tuple(sorted(apart)) if apart == set(ranks) else ()
+    shown = tuple(sorted(apart)) if apart == frozenset(ranks) else ()
     standings = find_standings(incident)
     return Hypothesis(
         Cause.DIVERGENT_PATH,

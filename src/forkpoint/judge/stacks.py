@@ -282,6 +282,8 @@ def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int,
         {_lines(c.stack) for c in divergence.cohorts if c.stack and set(c.ranks) <= set(side)} - {()}
         for side in divergence.sides
     ]
+    if not _hosts_wait_there(divergence, places, incident):
+        return ()
     seen = {r: standings[r].place for r in divergence.unknown if _stands_waiting(standings.get(r))}
     votes = [
         len(side) + sum(place in own and place not in other for place in seen.values())
@@ -292,6 +294,17 @@ def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int,
     usual = votes.index(max(votes))
     outvoted = all(places) and 2 * votes[usual] > members + unseen
     return divergence.sides[1 - usual] if outvoted else ()
+
+
+def _hosts_wait_there(divergence: Divergence, places: list[set[UserLines]], incident: Incident) -> bool:
+    """Whether a host that stands in a line is in the slot. Gloo's calls block. NCCL's do not, and hosts run ahead: there, a rank of
+    each side must be seen to stand in the line of its own recorded call.
+    """
+    traces, standings = incident.timeline.traces, find_standings(incident)
+    if all(traces[rank].comm_lib == "gloo" for side in divergence.sides for rank in side):
+        return True
+    seen = [[standings[rank].place for rank in side if rank in standings] for side in divergence.sides]
+    return all(any(place in own for place in stood) for stood, own in zip(seen, places, strict=True))
 
 
 def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int, ...]:

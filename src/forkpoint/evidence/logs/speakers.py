@@ -28,7 +28,8 @@ _CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{0,2}(\d{1,7})\b")
 _STAMP = r"(?:[\[(]?\d[\d:.,/TZ+ -]{4,40}[\])]?[ |]{0,3})?"
 _LEVEL = r"(?:[\[(]?(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|[DIWEC])[\])]?[ :|-]{1,3})?"
 _OWN_WORD = re.compile(
-    rf"{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?[Rr]ank[ _:=#-]{{0,2}}(\d{{1,7}})(?![\d/])"
+    rf"{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?[Rr]ank[ _:=#-]{{0,2}}(\d{{1,7}})"
+    r"(?:[\])>:|]| -| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
 )
 """How programs begin their own lines: a time, a level, a logger, `[rank 2]` or `rank 2:`."""
 _OWN_NUMBER = re.compile(rf"{_STAMP}{_LEVEL}[\[(<](\d{{1,5}})[\])>][ :]")

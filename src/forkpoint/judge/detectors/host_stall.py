@@ -120,8 +120,19 @@ def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
     """Nothing of these ranks is pending. A rank that is blocked inside the enqueue of another call has that call recorded as
     done: where dumps leave out what is done, it looks idle. Not if it lags in two groups or more, or holds the GIL.
     """
+    if any(_may_wait_for_partner(rank, incident) for rank in ranks):
+        return False
     vague = [r for r in ranks if incident.timeline.traces[r].is_partial]
     return all(_gil_proof((r,), incident) or _lags_everywhere(r, incident) for r in vague)
+
+
+def _may_wait_for_partner(rank: int, incident: Incident) -> bool:
+    """A rank with which it exchanges messages is held in a call that this rank has no part in: it may be blocked in a message that
+    is not recorded yet, so that having nothing pending proves nothing.
+    """
+    partners = {end for c in incident.timeline.traces[rank].channels for end in (c.source, c.destination)} - {rank}
+    stands = incident.timeline.stands
+    return any(all(rank not in stand.group.ranks for stand in stands[p]) for p in partners if p in stands)
 
 
 def _lags_everywhere(rank: int, incident: Incident) -> bool:
