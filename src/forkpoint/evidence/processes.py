@@ -11,6 +11,7 @@ from forkpoint.model.log import LogEvent
 _HEAD = 1 << 18
 """Characters at the beginning of a log: processes introduce themselves there."""
 _HEADER = re.compile(r"^Process (\d{1,9}): ", re.MULTILINE)
+_NO_CHILD = re.compile(r"^Process (\d{1,9}): [^\n]*+\n(?:Python v[^\n]*+\n)?+(?!Parent Process )", re.MULTILINE)
 _RANK = r"(?<!local )(?<!node )\b(?:global[ _]?rank|rank|process[ _]index)\b[\]\"')]{0,2}[ =:]{1,3}(?P<rank>\d{1,6})\b"
 _PID = r"\b(?:pid|process id)\b[\"']?[ =:(]{1,3}(?P<pid>\d{1,9})\b"
 _SAYS = (
@@ -30,6 +31,11 @@ def find_process(stacks: str) -> int | None:
     """The process that py-spy looked at, by the first line that it prints."""
     found = _HEADER.search(stacks)
     return int(found[1]) if found else None
+
+
+def has_other_processes(stacks: str) -> bool:
+    """More than one process and its children: whose the last stack is, the first line does not tell."""
+    return len({found[1] for found in _NO_CHILD.finditer(stacks)}) > 1
 
 
 def read_processes(log: str) -> Iterator[OfProcess]:

@@ -21,6 +21,7 @@ from forkpoint.evidence.processes import (
     OfProcess,
     agree_on_processes,
     find_process,
+    has_other_processes,
     processes_of_events,
     read_listed_processes,
     read_processes,
@@ -321,7 +322,7 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
     elif looks_like_stacks(head):
         pid = find_process(text)
         found = read_live_stacks(text, name, None if owner == pid else owner)
-        _keep_stacks(found, name, reading, pid)
+        _keep_stacks(found, name, reading, None if has_other_processes(text) else pid)
         if not found:
             reading.problems.append(Problem(name, "begins like stacks, but no frame can be read; is it truncated?"))
     else:
