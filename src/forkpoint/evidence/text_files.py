@@ -112,8 +112,8 @@ def own_by_exit(texts: "Sequence[TextReading]") -> "list[TextReading]":
 
 
 def _with_aborted(text: "TextReading") -> "TextReading":
-    rows = [e for e in text.events if e.kind is LogKind.AGENT_FAILURE and e.rank is not None]
-    aborted = {e.rank for e in rows if e.detail("code") == _ABORTED}
+    rows = [e for e in text.events if e.kind is LogKind.AGENT_FAILURE and e.detail("code") == _ABORTED]
+    aborted = {e.rank for e in rows if e.rank is not None}
     words = [e.line for e in text.events if e.pattern == "terminate-called" and e.rank is None]
     return (
         _given_to(text, aborted.pop(), range(words[0], words[0] + _ABORT_LINES))
