@@ -11,7 +11,7 @@ from forkpoint.model.log import Ending, LogEvent, LogKind, Work
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.json_report import render_json
 from ingest.encode import encode
-from small_jobs import STEP_NS, SmallJob
+from small_jobs import MODULE, STEP_NS, TORCH, SmallJob
 
 SECOND = 10**9
 
@@ -267,6 +267,19 @@ def test_calls_of_one_thread_are_not_said_to_be_of_two() -> None:
     job.op((3,), "all_gather", line=20, done=False)
 
     assert "two threads" not in said(with_logs(job)).lower()
+
+
+def test_one_line_that_all_ranks_are_in_is_not_called_different_paths() -> None:
+    """They came to it by different ones: the helper that calls was called from two places."""
+    job = hung(waiting=())
+    for rank in range(4):
+        outer = {"name": "step", "filename": "/train/train.py", "line": 20 if rank < 2 else 30}
+        frames = [TORCH, {"name": "sync", "filename": "/train/helper.py", "line": 5}, outer, MODULE]
+        job.op([rank], size=4 if rank < 2 else 8, frames=frames, done=False)
+
+    headline = forkpoint.diagnose(job.capture()).headline
+
+    assert headline.startswith("Ranks came to all_reduce at helper.py:5 by different paths")
 
 
 def test_a_stack_whose_rank_a_log_tells_does_not_count_by_the_number_in_its_name(tmp_path: Path) -> None:
