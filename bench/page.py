@@ -38,7 +38,7 @@ def big_capture(ranks: int, entries: int) -> Capture:
     tables = SharedTables()
     templates: dict[Place, bytes] = {}
     members: dict[str, int] = {}
-    records: list[Record] = []
+    records: list[TraceRecord] = []
     for rank in range(ranks):
         place = job.place(rank)
         if place not in templates:
@@ -70,7 +70,7 @@ def flat_capture(ranks: int, entries: int) -> Capture:
     tables = SharedTables()
     world = tuple(range(ranks))
     behind, end = ranks * 5 // 7, 100 * entries
-    records: list[Record] = []
+    records: list[TraceRecord] = []
     for rank in world:
         done = end - entries * 3 // 100
         seqs = np.arange(end - entries + 1 + rank % 97, (done if rank == behind else end) + 1)

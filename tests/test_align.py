@@ -1,7 +1,10 @@
 """Capture -> Timeline: by absolute position, whatever is missing."""
 
-from forkpoint.diverge.align import align
-from forkpoint.model.capture import Capture
+from dataclasses import replace
+
+from forkpoint.diverge.align import UNBOUNDED, align
+from forkpoint.model.capture import Capture, LiveStack
+from forkpoint.model.op import Frame
 from forkpoint.model.records import TraceRecord
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.timeline import Gap
@@ -80,3 +83,22 @@ def test_messages_are_paired_by_channel_with_group_ranks_translated() -> None:
 
     assert (channel.source, channel.destination) == (1, 3)
     assert channel.counted
+
+
+def test_a_rank_of_which_only_an_empty_log_is_left_belongs_to_the_job() -> None:
+    heard = SmallJob(2).capture((), logs=(("log_0", 0), ("log_1", 1)))
+
+    assert align(heard).world == (0, 1)
+    assert align(replace(heard, empty_logs=(("log_2", 2),))).world == (0, 1, 2)
+
+
+def test_ranks_are_seen_by_dumps_logs_and_stacks_together() -> None:
+    """At most one more may exist where every rank up to the highest was seen somehow; without rank 1 any number may."""
+    job = SmallJob(4, lib="gloo")
+    job.op([0])
+    stack = LiveStack(3, "stacks_3", 1, (Frame("step", "/train/train.py", 10),))
+    seen = job.capture([0], stacks=(stack,), logs=(("log_1", 1),))
+
+    assert align(replace(seen, empty_logs=(("log_2", 2),))).unseen == 1
+    assert align(seen).unseen == UNBOUNDED
+    assert align(replace(seen, empty_logs=(("log_2", 2),), logs=())).unseen == UNBOUNDED

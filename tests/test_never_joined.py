@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import forkpoint
+from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Verdict
+from looping import for_each
+from small_jobs import SmallJob
+from texts import diagnose, logs, raised
 
 TIMED_OUT = """Traceback (most recent call last):
   File "/opt/bin/torchrun", line 8, in <module>
@@ -34,3 +38,42 @@ def test_a_rendezvous_after_a_restart_or_after_a_failure_is_not(tmp_path: Path) 
 
     assert _diagnose(tmp_path, again).cause is not Cause.NEVER_JOINED
     assert _diagnose(tmp_path, failed + TIMED_OUT.format(caller="_initialize_workers")).cause is not Cause.NEVER_JOINED
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The address of one rank that the store was asked for in vain.
+
+KEY = "/default_pg/0//cpu//0/3"
+
+
+def _waited(keys: dict[int, str]) -> dict[str, str]:
+    error = "torch.distributed.DistStoreError: wait timeout after 25000ms, keys: {}"
+    return logs({rank: raised(rank, error.format(key), call="all_reduce") for rank, key in keys.items()})
+
+
+def test_the_rank_whose_address_nobody_found_in_the_store_never_joined(tmp_path: Path) -> None:
+    verdict = diagnose(tmp_path, _waited({0: KEY, 1: KEY, 2: KEY}) | {"log_rank_3.txt": "starting\n"})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.NEVER_JOINED, (3,))
+
+
+@for_each(
+    "keys",
+    [
+        {0: KEY, 1: "/default_pg/0//cpu//0/2"},
+        {0: "/default_pg/0//2//cpu//0/2", 1: "/default_pg/0//2//cpu//0/2"},
+        {0: KEY, 1: KEY, 3: "/default_pg/0//cpu//0/3"},
+        {0: f"{KEY}, {KEY[:-1]}2", 1: f"{KEY}, {KEY[:-1]}2"},
+    ],
+    ids=["two are waited for", "a group of some ranks", "it waits itself", "two keys at once"],
+)
+def test_keys_that_do_not_tell_one_rank_of_the_job_name_nobody(tmp_path: Path, keys: dict[int, str]) -> None:
+    assert diagnose(tmp_path, _waited(keys) | {"log_rank_4.txt": "starting\n"}).suspects == ()
+
+
+def test_a_key_that_was_waited_for_after_calls_were_recorded_is_no_rank_that_never_joined() -> None:
+    job = SmallJob(4)
+    job.op()
+    event = LogEvent(LogKind.STORE, "log_0", 9, 0, "wait timeout", exception="DistStoreError", details=(("keys", KEY),))
+
+    assert forkpoint.diagnose(job.capture(events=(event,))).cause is not Cause.NEVER_JOINED

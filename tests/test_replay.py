@@ -107,3 +107,16 @@ def test_of_ranks_without_a_dump_the_one_that_all_calls_miss_needs_the_fewest_as
 
     assert _try(only_two_dumps, RepairKind.GO_ON, 3).cost == (0, 0)
     assert _try(only_two_dumps, RepairKind.GO_ON, 0).cost > (0, 0)
+
+
+def test_one_decision_in_two_groups_is_mended_in_both_or_not_at_all() -> None:
+    job = SmallJob(8, groups={"1": ("dp", (0, 1, 2, 3)), "2": ("dp", (4, 5, 6, 7))})
+    for group, odd in (("1", 1), ("2", 5)):
+        for rank in job.groups[group][1]:
+            job.op(ranks=[rank], group=group, size=8 if rank == odd else 4, done=False)
+    parted = _job(job)
+    first, second = sorted({slot.group for slot in parted.slots}, key=lambda group: group.ranks)
+    alone = Repair(RepairKind.FIT, frozenset({1, 5}), group=first, seq=1)
+
+    assert not replay(parted, alone).explains
+    assert replay(parted, Repair(RepairKind.FIT, alone.ranks, first, seq=1, beside=frozenset({second}))).explains

@@ -1,12 +1,14 @@
 """Rings of waits: the same calls in another order, or one side that skipped, added or was led aside."""
 
+from typing import Any
+
 import pytest
 
 import forkpoint
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame
 from forkpoint.model.verdict import Cause, Verdict
-from small_jobs import SmallJob
+from small_jobs import MODULE, SmallJob
 
 MESH = {"1": ("dp", (0, 2)), "2": ("dp", (1, 3)), "3": ("tp", (0, 1)), "4": ("tp", (2, 3))}
 
@@ -174,6 +176,37 @@ def test_calls_of_two_threads_have_no_order_only_where_all_ranks_make_both(*, al
     job.op(ranks=[3], name="all_gather", size=1, frames=IN_A_THREAD, done=False)
 
     assert _diagnose(job).cause is cause
+
+
+def _beside_the_reducer(odd: list[dict[str, Any]], *, saved: bool = True) -> Verdict:
+    """Three ranks are in a call of C++, which has no frames; rank 3 is in one that has these. `saved`: so were all before."""
+    job = SmallJob(4)
+    for _ in range(2):
+        job.op(line=None, size=64, thread_name="pt_autograd_0")
+        if saved:
+            job.op(name="all_gather", size=1, frames=odd)
+    job.op(line=None, size=64, thread_name="pt_autograd_0")
+    job.op(ranks=[0, 1, 2], line=None, size=64, thread_name="pt_autograd_0", done=False)
+    job.op(ranks=[3], name="all_gather", size=1, frames=odd, done=False)
+    return _diagnose(job)
+
+
+def test_a_thread_s_call_beside_one_of_ddp_s_reducer_is_in_no_order_and_nobody_s_fault() -> None:
+    verdict = _beside_the_reducer(IN_A_THREAD)
+
+    assert _answer(verdict) == (Cause.ORDER_INVERSION, ())
+    assert verdict.headline.startswith("Two threads make calls in one group")
+    assert "process group of its own" in verdict.findings[0].fixes[0].title
+
+
+def test_a_call_without_frames_and_one_of_the_main_thread_are_not_of_two_threads() -> None:
+    in_main = [{"name": "log", "filename": "/train/log.py", "line": 20}, MODULE]
+
+    assert _answer(_beside_the_reducer(in_main)) == (Cause.DIVERGENT_PATH, (3,))
+
+
+def test_a_thread_that_only_one_rank_has_is_another_path_beside_the_reducer_too() -> None:
+    assert _beside_the_reducer(IN_A_THREAD, saved=False).cause is Cause.DIVERGENT_PATH
 
 
 def test_a_ring_whose_slot_was_called_from_two_places_is_no_other_order() -> None:

@@ -1,16 +1,17 @@
 """Sentences about evidence, each tried on evidence where it would be false: it must not be printed there."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import forkpoint
-from forkpoint.model.log import LogEvent, LogKind, Work
+from forkpoint.model.log import Ending, LogEvent, LogKind, Work
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.json_report import render_json
 from ingest.encode import encode
-from small_jobs import STEP_NS, SmallJob
+from small_jobs import MODULE, STEP_NS, TORCH, SmallJob
 
 SECOND = 10**9
 
@@ -234,3 +235,73 @@ def test_a_side_that_took_the_else_did_not_go_in(tmp_path: Path, odd: int, way: 
 
     assert verdict.suspects == (3,)
     assert f"was {way}; " in (verdict.sites[0].why or "")
+
+
+def with_logs(job: SmallJob, events: tuple[LogEvent, ...] = (), done: tuple[int, ...] = ()) -> Verdict:
+    """Dumps of all, and a log of each; `done`: those whose log ends with the word that the rank was done."""
+    logs = tuple((f"rank_{rank}.log", rank) for rank in range(job.world))
+    ends = {file: Ending(("bye",), done=30 if rank in done else None) for file, rank in logs}
+    return forkpoint.diagnose(replace(job.capture(events=events, logs=logs), log_ends=ends))
+
+
+def test_dumps_were_not_taken_while_the_job_ran_where_a_rank_does_not_say_that_it_was_done() -> None:
+    told = "the dumps were taken while the job ran"
+
+    assert told in said(with_logs(hung(), done=(0, 1, 2, 3)))
+    assert told not in said(with_logs(hung(), done=(0, 1, 2)))
+
+
+def test_a_rank_whose_dump_holds_the_call_is_not_said_not_to_have_come_to_it() -> None:
+    leaves = LogEvent(LogKind.NOTICE, "rank_3.log", 3, 3, "no improvement for 3 epochs")
+    asked = LogEvent(LogKind.DUMP_SIGNAL, "rank_3.log", 9, 3, "Received a dump signal")
+    work = Work("ALLREDUCE", 10, 4, 4, 20_000, 20_010)
+    events = (leaves, asked, LogEvent(LogKind.WATCHDOG_TIMEOUT, "rank_0.log", 8, 0, "Watchdog", seq=10, work=work))
+
+    assert "it did not come to" not in said(with_logs(hung(waiting=(0, 1, 2, 3)), events))
+
+
+def test_calls_of_one_thread_are_not_said_to_be_of_two() -> None:
+    """Rank 3 is in a call of the main thread; those of the others come from C++, which has no frames."""
+    job = hung(waiting=())
+    job.op((0, 1, 2), line=None, size=64, done=False)
+    job.op((3,), "all_gather", line=20, done=False)
+
+    assert "two threads" not in said(with_logs(job)).lower()
+
+
+def test_one_line_that_all_ranks_are_in_is_not_called_different_paths() -> None:
+    """They came to it by different ones: the helper that calls was called from two places."""
+    job = hung(waiting=())
+    for rank in range(4):
+        outer = {"name": "step", "filename": "/train/train.py", "line": 20 if rank < 2 else 30}
+        frames = [TORCH, {"name": "sync", "filename": "/train/helper.py", "line": 5}, outer, MODULE]
+        job.op([rank], size=4 if rank < 2 else 8, frames=frames, done=False)
+
+    headline = forkpoint.diagnose(job.capture()).headline
+
+    assert headline.startswith("Ranks came to all_reduce at helper.py:5 by different paths")
+
+
+def test_a_stack_whose_rank_a_log_tells_does_not_count_by_the_number_in_its_name(tmp_path: Path) -> None:
+    for number in range(3):
+        stack = f'Process {7001 + number}: python train.py\nPython v3.11.7\n\nThread 1 (idle): "MainThread"\n    main (train.py:40)\n'
+        (tmp_path / f"job-worker-{number}.txt").write_text(stack)
+    (tmp_path / "console.log").write_text("".join(f"rank {2 - n} (pid {7001 + n}) starts\n" for n in range(3)))
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert [stack.rank for stack in capture.stacks] == [2, 1, 0]
+    assert not any("by the number in its name" in problem.text for problem in capture.problems)
+
+
+def test_a_rank_is_not_said_never_to_have_joined_for_a_key_of_a_smaller_group() -> None:
+    keys = (("keys", "/default_pg/0//2//cpu//0/2"),)
+    events = tuple(
+        LogEvent(LogKind.STORE, f"rank_{r}.log", 9, r, "wait timeout", exception="DistStoreError", details=keys)
+        for r in (0, 1)
+    )
+    logs = tuple((f"rank_{rank}.log", rank) for rank in range(4))
+
+    assert "rank 2 did not join the job" not in said(
+        forkpoint.diagnose(SmallJob(4).capture((), events=events, logs=logs))
+    )

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.model.verdict import Cause
+from looping import for_each
 from texts import CLOSED, MAIN, REFUSED, TIMED_OUT, diagnose, logs, raised, stack, torchrun_table
 
 EVAL = ("/job/evaluate.py", 12, "evaluate")
@@ -300,3 +301,33 @@ def test_a_console_in_which_every_rank_says_that_it_is_done_is_of_a_healthy_job(
     said = [f"rank {rank} epoch 1 done\nrank {rank} training complete" for rank in (2, 0, 3, 1)]
     assert diagnose(tmp_path, {"nohup.out": "\n".join(said) + "\n"}).cause is Cause.HEALTHY
     assert diagnose(tmp_path, {"nohup.out": "\n".join(said[:3]) + "\n"}).cause is Cause.INCONCLUSIVE
+
+
+def _gave_up(line: int, call: str, rank: int) -> str:
+    return raised(rank, TIMED_OUT, ("/job/train.py", line, "main"), call=call)
+
+
+CRASHED = "terminate called without an active exception\n"
+
+
+@for_each(
+    ("usual", "odd", "also", "cause"),
+    [
+        ((40, "all_reduce"), (50, "all_gather"), "", Cause.DIVERGENT_PATH),
+        ((40, "all_gather"), (50, "broadcast"), "", Cause.DIVERGENT_PATH),
+        ((40, "all_reduce"), (50, "all_gather"), REFUSED, Cause.INCONCLUSIVE),
+        ((40, "all_reduce"), (50, "all_gather"), CRASHED, Cause.INCONCLUSIVE),
+        ((40, "broadcast"), (50, "all_gather"), "", Cause.INCONCLUSIVE),
+        ((40, "gather"), (50, "all_gather"), "", Cause.INCONCLUSIVE),
+    ],
+    ids=["all_reduce", "all_gather", "a size was refused", "a process crashed", "broadcast", "gather"],
+)
+def test_ranks_behind_that_gave_up_in_a_call_that_ends_who_brings_another_size_did_not_bring_one(
+    tmp_path: Path, usual: tuple[int, str], odd: tuple[int, str], also: str, cause: Cause
+) -> None:
+    said = {rank: _gave_up(*(odd if rank == 2 else usual), rank) for rank in range(5)}
+
+    verdict = diagnose(tmp_path, {**logs(said), **({"console.log": also} if also else {})})
+
+    assert verdict.cause is cause
+    assert verdict.suspects == ((2,) if cause is Cause.DIVERGENT_PATH else verdict.suspects)

@@ -139,3 +139,45 @@ def test_a_rank_of_which_only_what_it_printed_without_error_is_kept_is_not_said_
     verdict = diagnose(tmp_path, {**said, f"attempt_0/1/{kept}.log": STEP, "attempt_0/0/stdout.log": OF_FOUR})
 
     assert verdict.suspects == suspects
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Half of the ranks can be lost, and a rank of which only an empty log is left is no suspect.
+
+OWN = 'Traceback (most recent call last):\n  File "/job/data.py", line 3, in get\nValueError: bad sample 71\n'
+
+
+def test_one_of_two_ranks_that_raised_is_lost_where_the_other_has_a_log(tmp_path: Path) -> None:
+    verdict = diagnose(tmp_path, logs({0: raised(0, CLOSED), 1: OWN}))
+
+    assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.RANK_LOST, (1,), Action.FIX_CODE)
+
+
+def test_one_of_two_ranks_that_raised_is_not_named_without_a_log_of_the_other(tmp_path: Path) -> None:
+    """Rank 0 may have failed before it."""
+    assert diagnose(tmp_path, logs({1: OWN})).suspects == ()
+
+
+def test_both_ranks_that_raised_are_not_both_lost(tmp_path: Path) -> None:
+    assert diagnose(tmp_path, logs({0: OWN, 1: OWN})).suspects == ()
+
+
+def test_one_of_two_ranks_that_only_fell_silent_is_not_lost(tmp_path: Path) -> None:
+    assert (
+        diagnose(tmp_path, logs({0: OF_FOUR.replace("size: 4", "size: 2") + raised(0, CLOSED), 1: ""})).suspects == ()
+    )
+
+
+def test_an_empty_log_makes_the_job_larger_and_its_rank_no_suspect(tmp_path: Path) -> None:
+    said = logs({r: raised(r, CLOSED) for r in (0, 1)})
+
+    verdict = diagnose(tmp_path, {**said, "log_rank_2.txt": ""})
+
+    assert verdict.coverage.ranks == 3
+    assert verdict.suspects == ()
+
+
+def test_a_rank_that_raised_beside_an_empty_log_is_lost_and_that_of_the_log_is_not(tmp_path: Path) -> None:
+    verdict = diagnose(tmp_path, {**logs({0: raised(0, CLOSED), 1: OWN}), "log_rank_2.txt": ""})
+
+    assert (verdict.cause, verdict.suspects, verdict.coverage.ranks) == (Cause.RANK_LOST, (1,), 3)

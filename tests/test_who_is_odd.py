@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import forkpoint
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.log import Ending, LogEvent, LogKind
+from forkpoint.model.log import Ending, LogEvent, LogKind, Work
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import Cause, Verdict
+from looping import for_each
 from small_jobs import SmallJob
 
 C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
@@ -358,3 +360,119 @@ def test_a_rank_at_work_while_the_others_wait_for_their_gpus_is_the_first_readin
 
 def test_ranks_that_all_wait_for_their_gpus_accuse_no_host() -> None:
     assert all(h.suspects == () for h in _on_gpus(ON_GPU).hypotheses)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One decision that parts ranks in several groups of one kind.
+
+COLUMNS = {"1": ("dp", (0, 1, 2, 3)), "2": ("dp", (4, 5, 6, 7))}
+
+
+def _two_columns(
+    odd: dict[int, int], *, groups: dict[str, tuple[str, tuple[int, ...]]] = COLUMNS, more: int = 0
+) -> SmallJob:
+    """In both groups ranks part after three calls: most are at line 20, others at these lines. `more`: calls that only the second
+    group has made before.
+    """
+    job = SmallJob(8, groups=groups)
+    for group in groups:
+        for _ in range(3 + (more if group == "2" else 0)):
+            job.op(group=group, line=10)
+    for group, (_, ranks) in groups.items():
+        for rank in ranks:
+            line = odd.get(rank, 20)
+            job.op(ranks=[rank], group=group, name="all_reduce" if line == 20 else "all_gather", line=line, done=False)
+    return job
+
+
+def test_ranks_that_one_decision_parts_in_parallel_groups_are_named_together() -> None:
+    assert _answer(forkpoint.diagnose(_two_columns({1: 30, 5: 30}).capture())) == (Cause.DIVERGENT_PATH, (1, 5))
+
+
+def test_a_group_of_which_dumps_are_missing_learns_from_the_other_who_is_odd() -> None:
+    """Of the second group only two are seen, one on each side."""
+    capture = _two_columns({1: 30, 5: 30}).capture([0, 1, 2, 3, 5, 6])
+
+    assert _answer(forkpoint.diagnose(capture)) == (Cause.DIVERGENT_PATH, (1, 5))
+
+
+def test_where_the_odd_call_of_one_group_is_the_usual_one_of_the_other_nobody_is_named() -> None:
+    verdict = forkpoint.diagnose(_two_columns({1: 30, 4: 30, 6: 30, 7: 30}).capture())
+
+    assert _answer(verdict) == (Cause.DIVERGENT_PATH, ())
+
+
+def test_groups_of_another_kind_or_at_another_number_are_not_joined() -> None:
+    other_kind = {"1": ("dp", (0, 1, 2, 3)), "2": ("tp", (4, 5, 6, 7))}
+    for job in (_two_columns({1: 30, 5: 30}, groups=other_kind), _two_columns({1: 30, 5: 30}, more=1)):
+        assert forkpoint.diagnose(job.capture()).suspects != (1, 5)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# All wait but the only rank without a dump, which alone said that it leaves.
+
+
+ASKED = LogKind.DUMP_SIGNAL
+
+
+def _announced(
+    notices: Iterable[int] = (3,),
+    *,
+    dumps: Iterable[int] = (0, 1, 2),
+    last: Iterable[LogKind] = (ASKED,),
+    hangs: bool = True,
+) -> Verdict:
+    """`last`: what rank 3 tells after its notice. `hangs`: the others' watchdogs have told that they wait too long."""
+    job = SmallJob(4)
+    for _ in range(3):
+        job.op(line=40)
+    job.op(ranks=[0, 1, 2], line=40, done=False)
+    work = Work("ALLREDUCE", 4, 4, 4, 20_000, 20_010)
+    told = [_said(rank, 9, LogKind.NOTICE, LEAVES) for rank in notices]
+    told += [_said(rank, 12, LogKind.WATCHDOG_TIMEOUT, "Watchdog caught", work=work) for rank in (0, 1, 2) if hangs]
+    told += [_said(3, 14 + n, kind, kind.value) for n, kind in enumerate(last)]
+    logs = tuple((f"log_rank_{rank}.txt", rank) for rank in range(4))
+    return forkpoint.diagnose(job.capture(dumps, events=tuple(told), logs=logs))
+
+
+def _said(rank: int, line: int, kind: LogKind, text: str, **more: Any) -> LogEvent:
+    return LogEvent(kind, f"log_rank_{rank}.txt", line, rank, text, **more)
+
+
+DID_NOT_COME = "it did not come to the call in which the others wait"
+
+
+def test_the_rank_without_a_dump_that_alone_said_it_leaves_took_another_path() -> None:
+    verdict = _announced()
+
+    assert _answer(verdict) == (Cause.DIVERGENT_PATH, (3,))
+    assert verdict.headline.startswith('Only rank 3 logged "no improvement for 3 epochs')
+    assert DID_NOT_COME in verdict.headline
+
+
+@for_each(
+    "changed",
+    [{"notices": (2, 3)}, {"notices": (2,)}, {"last": ()}, {"dumps": (0, 1)}, {"dumps": range(4)}, {"hangs": False}],
+    ids=[
+        "two said so",
+        "one that came said so",
+        "it may have ended",
+        "two dumps are missing",
+        "its dump is there",
+        "no hang",
+    ],
+)
+def test_a_rank_that_said_it_leaves_is_not_named_for_that_where_it_may_be_another_or_on_its_way(
+    changed: dict[str, Any],
+) -> None:
+    verdict = _announced(**changed)
+
+    assert DID_NOT_COME not in verdict.headline
+    assert verdict.suspects == (() if "dumps" not in changed or changed["dumps"] == (0, 1) else verdict.suspects)
+
+
+def test_a_rank_that_said_it_leaves_and_was_killed_before_the_others_gave_up_is_lost() -> None:
+    killed, later = _announced(last=(LogKind.KILLED, ASKED)), _announced(last=(ASKED, LogKind.KILLED))
+
+    assert _answer(killed) == (Cause.RANK_LOST, (3,))
+    assert _answer(later) == (Cause.DIVERGENT_PATH, (3,))

@@ -50,6 +50,8 @@ def test_only_a_number_after_the_word_rank_is_one_for_sure(names: list[str], ran
         (["run/attempt_0/3/stderr.log"], [3]),
         (["slurm-88123_0.out", "slurm-88123_2.out"], [0, 2]),
         (["pipe-412.nid001200.0.out", "pipe-412.nid001201.7.out"], [0, 7]),
+        (["pyspy.task0", "pyspy.task4"], [0, 4]),
+        (["pyspy.task4"], [None]),
         (["logs/worker-0.log", "logs/worker-1.log"], [None, None]),
         (["attempt_1.log", "attempt_2.log"], [None, None]),
         (["005/capture/console.log"], [None]),
@@ -60,3 +62,20 @@ def test_a_place_suggests_a_rank_where_files_differ_in_it(names: list[str], rank
     known = FileNames(names)
 
     assert [known.placed(name) for name in names] == ranks
+
+
+@for_each(
+    ("names", "ranks"),
+    [
+        (["job-worker-0.txt", "job-worker-1.txt", "job-worker-4.txt"], [0, 1, 4]),
+        (["job-worker-1.txt", "job-worker-2.txt", "job-worker-3.txt"], [None] * 3),
+        (["job-worker-0.txt", "job-worker-1.txt", "job-master-0.txt"], [None] * 3),
+        (["job-3-worker-0.txt", "job-3-worker-1.txt", "job-3-worker-2.txt"], [0, 1, 2]),
+        (["node0-worker-0.txt", "node0-worker-1.txt", "node1-worker-0.txt"], [None] * 3),
+    ],
+    ids=["from 0", "from 1", "beside a master", "a number that all share", "two numbers that differ"],
+)
+def test_the_only_number_that_differs_counts_processes_from_0(names: list[str], ranks: list[int | None]) -> None:
+    known = FileNames(names)
+
+    assert [known.counted(name) for name in names] == ranks

@@ -5,6 +5,9 @@ from pathlib import Path
 import forkpoint
 from forkpoint.evidence import Choice
 from forkpoint.model.capture import Capture
+from forkpoint.model.log import LogKind
+from looping import for_each
+from texts import REFUSED, TIMED_OUT, torchrun_table
 
 CLOSED = (
     "[rank{rank}]: Traceback (most recent call last):\n"
@@ -94,3 +97,65 @@ def test_dumps_in_the_folder_where_torch_puts_them_are_found_and_other_hidden_fi
         (tmp_path / name).write_text("x")
 
     assert find_files([str(tmp_path)]) == [str(tmp_path / ".cache/torch/comm_lib_trace_rank_0")]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Logs that hold nothing: the rank exists, and nothing else is known of it.
+
+
+@for_each(
+    ("logs", "empty", "found"),
+    [
+        (["log_rank_0.txt", "log_rank_1.txt"], "log_rank_2.txt", [2]),
+        (["out_0.txt", "out_1.txt"], "out_2.txt", [2]),
+        (["run/attempt_0/0/stderr.log", "run/attempt_0/1/stderr.log"], "run/attempt_0/2/stderr.log", [2]),
+        (["log_rank_0.txt", "log_rank_1.txt"], "report_rank_2.txt", []),
+        (["log_rank_0.txt", "log_rank_1.txt"], "log_rank_.txt", []),
+        (["run/attempt_1/0/stderr.log", "run/attempt_1/1/stderr.log"], "run/attempt_0/2/stderr.log", []),
+    ],
+    ids=["spelled", "placed", "torchrun's folder", "another form", "no number", "another attempt"],
+)
+def test_an_empty_file_named_like_the_logs_of_other_ranks_is_a_rank(
+    tmp_path: Path, logs: list[str], empty: str, found: list[int]
+) -> None:
+    capture = read(tmp_path, {**dict.fromkeys(logs, "step 1\n"), empty: ""})
+
+    assert [rank for _, rank in capture.empty_logs] == found
+    assert 2 not in ranks(capture)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The words of an abort, which C++ prints without a rank.
+
+SAID = "step 1\n" * 4
+
+
+@for_each(
+    ("console", "owner"),
+    [
+        (SAID + REFUSED + torchrun_table((2, -6), (0, -15), (1, -15)), 2),
+        (SAID + REFUSED + torchrun_table((2, -6), (0, -6), (1, -15)), None),
+        (SAID + REFUSED + REFUSED + torchrun_table((2, -6), (0, -15), (1, -15)), None),
+        (SAID + REFUSED + torchrun_table((2, 1), (0, -15), (1, -15)), None),
+        (SAID + REFUSED, None),
+        (f"[rank1]: {REFUSED}{torchrun_table((2, -6), (0, -15), (1, -15))}", 1),
+    ],
+    ids=["one rank aborted", "two did", "two lines", "another exit code", "no table", "it says whose it is"],
+)
+def test_an_abort_in_a_launcher_s_console_is_of_the_only_rank_that_was_ended_so(
+    tmp_path: Path, console: str, owner: int | None
+) -> None:
+    told = [e for e in read(tmp_path, {"console.log": console}).events if e.pattern == "terminate-called"]
+
+    assert {e.rank for e in told} == {owner}
+
+
+def test_only_the_words_of_the_abort_become_that_rank_s(tmp_path: Path) -> None:
+    console = f"{TIMED_OUT}\n{SAID}{REFUSED}{SAID}{TIMED_OUT}\n{torchrun_table((2, -6), (0, -15), (1, -15))}"
+
+    events = read(tmp_path, {"console.log": console}).events
+
+    assert {(e.kind, e.rank) for e in events if e.kind in (LogKind.PEER_TIMEOUT, LogKind.SIZES_DIFFER)} == {
+        (LogKind.PEER_TIMEOUT, None),
+        (LogKind.SIZES_DIFFER, 2),
+    }

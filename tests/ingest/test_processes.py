@@ -48,6 +48,54 @@ def test_a_number_that_is_not_that_of_the_process_stays_the_rank(tmp_path: Path)
     assert [stack.rank for stack in forkpoint.read([str(tmp_path)]).stacks] == [0, 1]
 
 
+def _of_pods(folder: Path, *names: str) -> forkpoint.Capture:
+    for pid, name in enumerate(names, 7001):
+        (folder / name).write_text(STACK.format(pid=pid, line=40))
+    return forkpoint.read([str(folder)])
+
+
+def test_pods_that_are_counted_from_0_are_ranks_and_the_capture_says_whence_it_knows(tmp_path: Path) -> None:
+    capture = _of_pods(tmp_path, "job-worker-0.txt", "job-worker-1.txt", "job-worker-2.txt")
+
+    assert [stack.rank for stack in capture.stacks] == [0, 1, 2]
+    assert [p.text for p in capture.problems] == [
+        f"its stack counts as rank {rank}'s, by the number in its name" for rank in range(3)
+    ]
+
+
+@for_each(
+    "names",
+    [
+        ("job-worker-0.txt", "job-worker-1.txt"),
+        ("job-worker-1.txt", "job-worker-2.txt", "job-worker-3.txt"),
+        ("job-master-0.txt", "job-worker-0.txt", "job-worker-1.txt", "job-worker-2.txt"),
+        ("job-worker-0.txt", "job-worker-1.txt", "job-worker-2.txt", "other.txt"),
+    ],
+    ids=["two may be any two", "from 1", "the master is rank 0", "one that is not counted"],
+)
+def test_pods_that_may_be_counted_otherwise_are_nobody_s(tmp_path: Path, names: tuple[str, ...]) -> None:
+    capture = _of_pods(tmp_path, *names)
+
+    assert capture.stacks == ()
+    assert not any("counts as rank" in p.text for p in capture.problems)
+
+
+def test_a_file_that_holds_two_processes_is_of_no_counted_rank_and_one_with_a_child_is(tmp_path: Path) -> None:
+    names = ("job-worker-0.txt", "job-worker-1.txt", "job-worker-2.txt")
+    _of_pods(tmp_path, *names)
+    held = tmp_path / names[2]
+    other = STACK.format(pid=7101, line=41)
+    child = other.replace("\n\nThread", "\nParent Process 7003: python3 train.py\n\nThread")
+
+    held.write_text(STACK.format(pid=7003, line=40) + other)
+    two = forkpoint.read([str(tmp_path)])
+    held.write_text(STACK.format(pid=7003, line=40) + child)
+    with_child = forkpoint.read([str(tmp_path)])
+
+    assert 2 not in {stack.rank for stack in two.stacks}
+    assert [stack.rank for stack in with_child.stacks] == [0, 1, 2]
+
+
 @for_each(
     ("line", "found"),
     [

@@ -6,7 +6,7 @@ import pytest
 
 from forkpoint.evidence.file_names import claim_rank
 from forkpoint.model.op import Op
-from forkpoint.model.records import TraceRecord
+from forkpoint.model.records import CHANNEL, TraceRecord, parts_of
 from forkpoint.model.tables import SharedTables, TableKind
 from forkpoint.model.trace import ChannelTrace, GroupTrace, RankTrace, Track
 from forkpoint.model.traces import Traces
@@ -123,6 +123,28 @@ def test_whatever_byte_of_a_record_is_changed_it_is_refused_or_can_be_read() -> 
                 read_all(Traces.of([changed], tables)[0])
 
     assert refused > len(record.data) // 2
+
+
+def _with_receiver(rank: int) -> tuple[TraceRecord, SharedTables]:
+    """A record whose first channel ends at this rank."""
+    record, tables = pipeline()
+    at, channel = parts_of(record.data).channels[0]
+    changed = CHANNEL.pack(channel._replace(destination=rank))
+    return TraceRecord(0, "changed", record.data[: at - CHANNEL.size] + changed + record.data[at:]), tables
+
+
+@for_each("rank", [1 << 40, 1 << 31, -1])
+def test_a_channel_to_a_rank_that_cannot_be_is_refused(rank: int) -> None:
+    record, tables = _with_receiver(rank)
+
+    with pytest.raises(ValueError, match="ranks that cannot be"):
+        RecordVerifier(tables).verify(record)
+
+
+def test_a_channel_to_the_last_rank_that_can_be_is_not_refused() -> None:
+    record, tables = _with_receiver((1 << 31) - 1)
+
+    RecordVerifier(tables).verify(record)
 
 
 @for_each("kind", list(TableKind))

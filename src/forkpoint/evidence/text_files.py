@@ -19,6 +19,7 @@ from forkpoint.evidence.processes import (
     OfProcess,
     agree_on_processes,
     find_process,
+    has_other_processes,
     processes_of_events,
     read_exit_table,
     read_listed_processes,
@@ -110,8 +111,8 @@ def own_by_exit(texts: "Sequence[TextReading]") -> "list[TextReading]":
 
 
 def _with_aborted(text: "TextReading") -> "TextReading":
-    rows = [(e.rank, e.detail("code")) for e in text.events if e.kind is LogKind.AGENT_FAILURE]
-    aborted = {rank for rank, code in rows if rank is not None and code == _ABORTED}
+    rows = [e for e in text.events if e.kind is LogKind.AGENT_FAILURE and e.detail("code") == _ABORTED]
+    aborted = {e.rank for e in rows if e.rank is not None}
     words = [e.line for e in text.events if e.pattern == "terminate-called" and e.rank is None]
     return (
         _given_to(text, aborted.pop(), range(words[0], words[0] + _ABORT_LINES))
@@ -321,7 +322,7 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
     elif looks_like_stacks(head):
         pid = find_process(text)
         found = read_live_stacks(text, name, None if owner == pid else owner)
-        _keep_stacks(found, name, reading, pid)
+        _keep_stacks(found, name, reading, None if has_other_processes(text) else pid)
         if not found:
             reading.problems.append(Problem(name, "begins like stacks, but no frame can be read; is it truncated?"))
     else:

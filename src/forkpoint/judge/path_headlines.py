@@ -43,6 +43,8 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
         by_call: dict[str, list[int]] = {}
         for cohort in cohorts:
             by_call.setdefault(call_of(cohort), []).extend(cohort.ranks)
+        if len(by_call) == 1:  # it was made from one line, to which the ranks came by different ones
+            return (f"ranks came to {next(iter(by_call))} by different paths",)
         sides = [f"{plain_ranks(sorted(ranks))} called {call}" for call, ranks in list(by_call.items())[:3]]
         return (
             f"ranks took different paths: {', '.join(sides)}",
@@ -56,9 +58,9 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
         missed = f"without the {_sized_call(usual)} that {rest} made"
         return (f"{plain_ranks(odd)} went on to {call_of(own)} {missed}", f"{plain_ranks(odd)} went on {missed}")
     same = plain_call(own.op) == plain_call(usual.op) and not plain_place(usual.stack)
-    called = f"another {_sized_call(usual)}" if same else call_of(usual)
-    main = f"{plain_ranks(odd)} called {call_of(own)} while {rest} called {called}"
-    return (main, f"{plain_ranks(odd)} called {plain_call(own.op)} while the others called {called}")
+    theirs = f"another {_sized_call(usual)}" if same else call_of(usual)
+    main = f"{plain_ranks(odd)} called {call_of(own)} while {rest} called {theirs}"
+    return (main, f"{plain_ranks(odd)} called {plain_call(own.op)} while the others called {theirs}")
 
 
 def _sized_call(cohort: Cohort) -> str:

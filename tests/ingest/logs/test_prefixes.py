@@ -119,3 +119,70 @@ def test_progress_bars_and_writers_that_run_together_are_taken_apart() -> None:
         f"[rank3]:{header}a",
         f"[rank2]:{header}b",
     ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Prefixes of the program's own, where no launcher says who speaks.
+
+DROPS = "no improvement for 3 epochs"
+HEARD = "[rank0]: W a warning of torch\n[rank2]: W a warning of torch\n"
+
+
+def _who(*lines: str) -> list[int | None]:
+    return [e.rank for e in read_log("".join(f"{line}\n" for line in lines).encode(), "log", None).events]
+
+
+@for_each(
+    ("line", "rank"),
+    [
+        (f"[rank 2] {DROPS}", 2),
+        (f"rank 2: {DROPS}", 2),
+        (f"2026-11-16 02:39:10,600 INFO rank 2: {DROPS}", 2),
+        (f"[2026-11-16 02:39:10] [INFO] train: [rank 2] {DROPS}", 2),
+        (f"02:39:10 | WARNING | rank=2 | {DROPS}", 2),
+        (f"waiting for rank 3, {DROPS}", None),
+        (f"rank 3/8: {DROPS}", None),
+        (f"rank 13/16: {DROPS}", None),
+        (f"local_rank 3: {DROPS}", None),
+        (DROPS, None),
+    ],
+)
+def test_a_program_s_own_prefix_says_who_speaks(line: str, rank: int | None) -> None:
+    assert _who("epoch 0", line) == [rank]
+
+
+@for_each(
+    ("heard", "numbers", "rank"),
+    [
+        (HEARD, (0, 2, 1, 1, 0, 2), 2),
+        ("", (0, 2, 1, 1, 0, 2), None),
+        (HEARD, (0, 2, 0, 2, 0, 2), None),
+        (HEARD, (0, 2, 1, 1, 0, 12), None),
+        (HEARD, tuple([0] * 9 + [1] * 9 + [2] * 9), None),
+    ],
+    ids=[
+        "just the ranks of the job",
+        "nothing names ranks",
+        "one of them is missing",
+        "one is no rank",
+        "they only grow",
+    ],
+)
+def test_a_number_in_brackets_is_a_rank_where_all_are_those_of_the_job_and_take_turns(
+    heard: str, numbers: tuple[int, ...], rank: int | None
+) -> None:
+    lines = [f"[{number}] epoch 3 loss 0.1" for number in numbers]
+
+    assert _who(*heard.splitlines(), *lines, f"[2] {DROPS}") == [rank]
+
+
+def test_steps_in_brackets_are_no_ranks() -> None:
+    assert _who(*HEARD.splitlines(), *(f"[{step}] loss 0.1" for step in range(12)), f"[12] loss nan, {DROPS}") == [None]
+
+
+def test_a_log_is_of_the_only_rank_that_its_program_names() -> None:
+    one, two = "[rank 2] epoch 0\n[rank 2] epoch 1\n", "[rank 2] epoch 0\n[rank 1] epoch 0\n"
+    about = "waiting for rank 2\nrank 2/4 is here\n"
+
+    assert [read_log(text.encode(), "log", None).speakers for text in (one, two, about)] == [{2}, set(), set()]
+    assert read_log(one.encode(), "log", 5).speakers == frozenset()

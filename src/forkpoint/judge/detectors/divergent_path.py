@@ -6,7 +6,9 @@ What it looks like
     others wait; or ranks had issued different numbers of calls by the end of the same training step, where steps are told. gloo ends a
     rank that gets more bytes than it waits for: its log then says in which line it stood, and the others' dumps that
     they were elsewhere. A rank may also wait in the call of an `except` or `finally`; its log tells which exception led
-    it there.
+    it there. One decision can part ranks in several groups of one kind at the same number (the rows of a mesh): they are counted
+    and named together. Or all ranks wait but the only one without a dump, which lives and alone has logged that it stops
+    or leaves something out. Without dumps: every rank's stack or traceback is in a communication call, and most are at one line.
 
 Why it happens
     A branch, a loop count or an exception that depends on the rank or on its local data: a rank-0-only metric that
@@ -14,7 +16,10 @@ Why it happens
 
 What rules it out
     The same calls in another order (order-inversion). The same line with other sizes (metadata-mismatch). A rank that
-    only has not come yet, with its ops in step so far (host-stall). A process that was killed (rank-lost).
+    only has not come yet, with its ops in step so far (host-stall). A process that was killed (rank-lost). Two threads that
+    share a group (order-inversion). Nobody is named where the odd call of one group is the usual one of a group beside it, where two
+    ranks say that they leave, or where, by stacks alone, ranks behind may have brought other sizes: gloo ends a process for
+    that in all_reduce and all_gather, and completes other calls on ranks that brought less.
 
 Fix
     Make the decision on all ranks alike: reduce or broadcast the condition before the branch, move the collective out

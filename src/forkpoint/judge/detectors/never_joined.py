@@ -14,7 +14,8 @@ Why it happens
 
 What rules it out
     Any collective that was done by all: then they had joined. A rank that stands outside new_group while others make a
-    group: it may be held there.
+    group: it may be held there. Addresses of two ranks that are waited for, one of a smaller group, or of a rank that
+    waits itself: they name nobody.
 
 Fix
     Start the missing ranks; check MASTER_ADDR, MASTER_PORT, WORLD_SIZE on their nodes, and their own logs. Call

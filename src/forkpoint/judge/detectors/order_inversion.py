@@ -2,8 +2,9 @@
 
 What it looks like
     Within a group: from one slot on, both sides issued the same calls, permuted. Across groups: ranks wait for each
-    other in a ring, each in a group (or channel) that the next has not come to. With gloo: two threads issue calls in one
-    group, and a rank was at the one's call while the others were at the other's.
+    other in a ring, each in a group (or channel) that the next has not come to. Two threads issue calls in one group, and a rank
+    was at the one's call while the others were at the other's. Calls of DDP's reducer have no stack: they are none of a
+    thread that the program started.
 
 Why it happens
     Iterating over a set or dict whose order differs by process, hooks that fire in another order, two groups used in
@@ -11,10 +12,12 @@ Why it happens
 
 What rules it out
     One side's calls are the other's some slots off (divergent-path). Only one side's call exists at all: the others
-    came round their loop without it. A rank that an exception led to its call.
+    came round their loop without it. A rank that an exception led to its call. A thread that only one side has
+    ever called from, and calls that both come from outside such threads (divergent-path).
 
 Fix
-    Sort what is iterated over; give all ranks one order of groups; use batch_isend_irecv for crossing messages.
+    Sort what is iterated over; give all ranks one order of groups; use batch_isend_irecv for crossing messages. Give a thread
+    a process group of its own.
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,8 @@ What it looks like
     a peer; or its launcher saw it end first, and stopped the others because of it; or others say that a peer closed its
     connection, and this rank alone does not mention the failure; or the file for its stack is empty, while those who wait
     wrote theirs. The kernel of its node may say why: it killed the process for memory, or its GPU failed (an Xid) while the
-    rank's own log shows that it failed there.
+    rank's own log shows that it failed there. Half of the ranks or more are named only if their node's agent ended them, or if
+    each tells of its own end and every other rank has a log.
 
 Why it happens
     The kernel's or the scheduler's kill, memory, a crash in native code, a node that went down, a stopped process; a
@@ -15,7 +16,7 @@ What rules it out
     What follows from another rank's end: an abort after a watchdog timeout, a connection that a peer closed, the
     launcher's SIGTERM to the siblings of a process that failed. An exception after another that was handled, or that DDP
     raised because a part of the model was not used: the rank had left the path before (divergent-path). A size that its
-    library refused before the abort. No log of it at all, or one that ends in the middle of a line: then it is only not known.
+    library refused before the abort. No log of it at all, an empty one, or one that ends in the middle of a line: then it is only not known.
     Its log says that it dumped: the dump was not collected. An Xid on a GPU on which no rank ran, of another time, or that
     only follows another event: a note. NCCL RAS, which says who does not answer, supports this and never decides it.
 

@@ -1,0 +1,67 @@
+"""Jobs that ended well although their dumps hold calls in flight. Each with a near miss."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import forkpoint
+from forkpoint.evidence.logs import read_log
+from forkpoint.model.log import Ending
+from forkpoint.model.verdict import Cause, Symptom, Verdict
+from looping import for_each
+from small_jobs import T0, SmallJob
+
+SECOND = 10**9
+
+
+def _caught(done: Iterable[int], *, lib: str = "nccl", size: int = 4, **waiting: object) -> Verdict:
+    """Dumps taken while rank 3 was a call behind. `done`: ranks that say at their end that they were done; `size`: of rank 0's
+    call; `waiting`: what else is recorded of the call of ranks 1 and 2.
+    """
+    job = SmallJob(4, lib=lib)
+    for _ in range(3):
+        job.op()
+    job.op(ranks=[0], size=size, done=False)
+    job.op(ranks=[1, 2], **{"done": False, **waiting})
+    logs = tuple((f"log_rank_{rank}.txt", rank) for rank in range(4))
+    ends = {file: Ending(("bye",), done=9 if rank in set(done) else None) for file, rank in logs}
+    return forkpoint.diagnose(replace(job.capture(logs=logs), log_ends=ends))
+
+
+@for_each("lib", ["nccl", "gloo"])
+def test_a_job_whose_ranks_all_say_that_they_were_done_is_well_whatever_its_dumps_caught_in_flight(lib: str) -> None:
+    verdict = _caught(range(4), lib=lib)
+
+    assert (verdict.cause, verdict.suspects, verdict.symptom) == (Cause.HEALTHY, (), Symptom.NONE)
+
+
+def test_a_job_of_which_one_rank_does_not_say_so_is_not_called_well() -> None:
+    assert _caught(range(3)).cause is not Cause.HEALTHY
+
+
+def test_a_call_that_outlived_its_timeout_is_not_called_well() -> None:
+    """Its state is `completed` only because the dump asked, after the communicator was aborted."""
+    late = {"state": "completed", "retired": False, "time_discovered_completed_ns": T0 + 60 * SECOND}
+
+    assert Cause.HEALTHY not in [finding.cause for finding in _caught(range(4), **late).findings]
+
+
+def test_calls_that_do_not_fit_are_not_called_well() -> None:
+    assert _caught(range(4), size=8).cause is not Cause.HEALTHY
+
+
+@for_each(
+    ("line", "done", "by"),
+    [
+        ("2026-11-16 02:39:10,600 rank4 INFO finished", True, {4}),
+        ("2026-11-16 02:39:10,600 INFO done", True, set()),
+        ("rank 4 finished", True, {4}),
+        ("2026-11-16 02:39:10,600 rank4 INFO step finished", False, set()),
+        ("2026-11-16 02:39:10,600 rank4 INFO epoch 3 finished", False, set()),
+        ("2026-11-16 02:39:10,600 rank4 INFO finished step 3", False, set()),
+        ("2026-11-16 02:39:10,600 rank4 INFORMED finished", False, set()),
+    ],
+)
+def test_a_program_that_is_finished_is_told_from_a_step_that_is(line: str, done: bool, by: set[int]) -> None:
+    ending = read_log(f"step 1\n{line}\n".encode(), "log", None).ending
+
+    assert (ending.done is not None, set(ending.done_by)) == (done, by)
