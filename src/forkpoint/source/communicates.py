@@ -142,7 +142,7 @@ class Communication:
         while fresh:
             later: list[Function] = []
             for callee in fresh:
-                if is_property(callee):
+                if is_property(callee) and self._switches is None:
                     for call, caller in self._hidden.read(callee):
                         self._note_hidden(call, caller, pending)
                 for call, caller in pending[callee]:
