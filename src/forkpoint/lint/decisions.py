@@ -8,9 +8,9 @@ from functools import lru_cache
 from forkpoint.lint.rule import Related, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength, dimensions_in, is_rank_word, runs_on_one_rank
-from forkpoint.source.branches import Arm, Branch, CommStep, guards, name_step, skipped, tell_reason
+from forkpoint.source.branches import Arm, Branch, CommStep, name_step, skipped, tell_reason
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import assumed, last_word, names_and_attributes_in, shortened
+from forkpoint.source.syntax import assumed, guards, last_word, names_and_attributes_in, shortened
 from forkpoint.source.value import Reasons, strength_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ class UnequalBranch:
         asked = self.branch.function.module.source(self.branch.test)
         names_rank = "is_" in asked or any(is_rank_word(n) for n in names_and_attributes_in(self.branch.test))
         plain = all(r.origin is Origin.RANK and (names_rank or r.expression in asked) for r in self.reasons)
-        return plain and all(s.group for s in self.steps)
+        return plain and all(s.group and not _is_within(self.branch, s) for s in self.steps)
 
     @property
     def is_same_within_groups(self) -> bool:
@@ -52,6 +52,15 @@ class UnequalBranch:
         return all(
             s.group is not None and (_asks_for(s.group, asked) or _is_across(self.reasons, s.group)) for s in self.steps
         )
+
+
+def _is_within(branch: Branch, step: CommStep) -> bool:
+    """The condition asks for this rank's place in the very object that the step uses: `gang.rank == 0`, `gang.barrier()`."""
+    if step.reach.through is None or not isinstance(step.call.func, ast.Attribute):
+        return False
+    used = ast.unparse(step.call.func.value)
+    asked = (n.value for n in ast.walk(branch.test) if isinstance(n, ast.Attribute) and is_rank_word(n.attr))
+    return used not in branch.function.module.imports and any(ast.unparse(expr) == used for expr in asked)
 
 
 def _asks_for(group: str, names: set[str]) -> bool:
@@ -84,7 +93,9 @@ def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:
     called_on_some = _called_on_some(analysis)
     for function in analysis.communicating():
         branches = list(analysis.branches.of(function))
-        paired = set[ast.AST]() if function in called_on_some else _pairs([*branches, *_when_left(function, analysis)])
+        # Where only some ranks call it, the pair is no pair. In a context manager it is, and the fault is where that is entered.
+        is_broken = function in called_on_some and not _is_entered(function)
+        paired = set[ast.AST]() if is_broken else _pairs([*branches, *_when_left(function, analysis)])
         for branch in branches:
             if branch.node in paired:
                 continue
@@ -110,7 +121,11 @@ def _called_on_some(analysis: Analysis) -> set[Function]:
     for function in analysis.communicating():
         for call in function.calls:
             callees = analysis.resolver.callees(call, function)
-            if callees.exact and analysis.communication.reach(call, function) and _is_guarded(call, function, analysis):
+            if (
+                callees.exact
+                and analysis.communication.reach(call, function)
+                and guard_by_rank(call, function, analysis)
+            ):
                 found.update(callees.functions)
     pending = list(found)
     while pending:
@@ -123,12 +138,14 @@ def _called_on_some(analysis: Analysis) -> set[Function]:
     return found
 
 
-def _is_guarded(call: ast.Call, function: Function, analysis: Analysis) -> bool:
+def guard_by_rank(call: ast.Call, function: Function, analysis: Analysis) -> tuple[ast.expr, Reasons] | None:
+    """The innermost condition on the rank around a call."""
     for test, _ in guards(call, function):
         reasons = analysis.differences.test(test, function).reasons
-        if any(r.origin is Origin.RANK and r.strength is Strength.CERTAIN for r in reasons):
-            return True
-    return False
+        certain = frozenset(r for r in reasons if r.origin is Origin.RANK and r.strength is Strength.CERTAIN)
+        if certain:
+            return test, certain
+    return None
 
 
 def _compare(branch: Branch, reasons: Reasons) -> Iterator[UnequalBranch]:
@@ -203,23 +220,35 @@ def _counts(step: CommStep) -> bool:
 def _pairs(branches: list[Branch]) -> set[ast.AST]:
     """`if rank != 0: barrier()` ... `if rank == 0: barrier()`: each rank calls it once."""
     paired: set[ast.AST] = set()
-    open_ones: dict[tuple[tuple[str, ...], ...], tuple[Branch, bool]] = {}
+    waiting: list[tuple[Branch, bool]] = []
     for branch in branches:
-        steps = [s for arm in branch.arms for s in arm.steps]
         first, *others = branch.arms
-        if not steps or any(arm.leaves for arm in branch.arms) or any(arm.steps for arm in others):
+        if not first.steps or any(arm.leaves for arm in branch.arms) or any(arm.steps for arm in others):
             continue
         side = _side(branch.test)
         if side is None:
             continue
-        keys = _keys(first.steps)
-        before = open_ones.get(keys)
-        if before is not None and before[1] is not side:
-            paired |= {before[0].node, branch.node}
-            del open_ones[keys]
+        before = _other_half(branch, side, waiting)
+        if before is None:
+            waiting.append((branch, side))
         else:
-            open_ones[keys] = (branch, side)
+            paired |= {before[0].node, branch.node}
+            waiting.remove(before)
     return paired
+
+
+def _other_half(branch: Branch, side: bool, waiting: list[tuple[Branch, bool]]) -> tuple[Branch, bool] | None:
+    """The last branch that selects the other ranks for the same communication, by the same word if there is one."""
+    keys, words = _keys(branch.arms[0].steps), names_and_attributes_in(branch.test)
+    fitting = [(b, s) for b, s in reversed(waiting) if s is not side and _keys(b.arms[0].steps) == keys]
+    same_word = (half for half in fitting if names_and_attributes_in(half[0].test) & words)
+    return next(same_word, fitting[0] if fitting else None)
+
+
+def _is_entered(function: Function) -> bool:
+    return function.short in {"__enter__", "__exit__"} or any(
+        last_word(d) == "contextmanager" for d in function.decorators()
+    )
 
 
 def _when_left(function: Function, analysis: Analysis) -> Iterator[Branch]:

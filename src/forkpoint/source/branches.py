@@ -9,7 +9,7 @@ from forkpoint.source.code import Function
 from forkpoint.source.communicates import Communication, Reach
 from forkpoint.source.flow import exits_in
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import NestedScope, ancestors, last_word, own_nodes
+from forkpoint.source.syntax import NestedScope, last_word, own_nodes
 from forkpoint.source.value import Reason
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -210,18 +210,6 @@ def skipped(branch: Branch | _Around, way: str) -> tuple[CommStep, ...]:
     if way == "return":
         return branch.after
     return branch.rest_of_loop if way == "continue" else (*branch.rest_of_loop, *branch.whole_loop)
-
-
-def guards(call: ast.Call, function: Function) -> Iterator[tuple[ast.expr, bool]]:
-    """Conditions of the branches around a call, and whether they hold where it is made."""
-    for outer, inner in ancestors(call, function):
-        if isinstance(outer, ast.If) and inner is not outer.test:
-            yield outer.test, inner in outer.body
-        if isinstance(outer, ast.IfExp) and inner is not outer.test:
-            yield outer.test, inner is outer.body
-        if isinstance(outer, ast.BoolOp):
-            before = outer.values[: next(place for place, value in enumerate(outer.values) if value is inner)]
-            yield from ((test, isinstance(outer.op, ast.And)) for test in before)
 
 
 def group_of(call: ast.Call) -> str | None:

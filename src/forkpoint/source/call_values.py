@@ -20,6 +20,7 @@ from forkpoint.source.beginnings import Place
 from forkpoint.source.classes import MUTATES
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
+from forkpoint.source.questions import is_text, of_one_item
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
 from forkpoint.source.syntax import (
     all_arguments,
@@ -195,7 +196,7 @@ class CallValues(ABC):
 
     def _known_to_differ(self, source: ValueSource, node: ast.Call) -> Reason | None:
         """A stronger reason than the table gives, where this program shows that the value does differ by rank."""
-        if source.origin is Origin.RANDOM:
+        if source.origin is Origin.RANDOM and not any(k.arg == "generator" for k in node.keywords):
             seeded = self._scope.seeded_by_rank(self._resolver.dotted(node.func, self._scope.function) or "")
             if seeded is not None:
                 where = f"{PurePath(seeded.path).name}:{seeded.line}"
@@ -246,7 +247,7 @@ class CallValues(ABC):
         if (dotted or "").startswith(_NUMERIC):
             return self._computed(node, name)
         if isinstance(node.func, ast.Attribute) and dotted is None:
-            return self._of_method(node.func, arguments)
+            return self._of_method(node.func, node, arguments)
         known = self._builtin(node, name, join(*arguments))
         return known if known is not None else _passed_on(join(*arguments), keep_equal=False)
 
@@ -259,8 +260,10 @@ class CallValues(ABC):
         extent = NO_REASONS if name in _REDUCES else value.extent
         return replace(value, extent=extent, is_container=False)
 
-    def _of_method(self, func: ast.Attribute, arguments: list[Value]) -> Value:
+    def _of_method(self, func: ast.Attribute, call: ast.Call, arguments: list[Value]) -> Value:
         base = self.value(func.value)
+        if func.attr in {"get", "pop"} and call.args and is_text(call.args[0]):
+            base = of_one_item(base, call.args[0])
         if func.attr in {"keys", "values", "items"}:
             return base
         if func.attr in TYPE_LIKE:
@@ -273,12 +276,21 @@ class CallValues(ABC):
         made = _passed_on(join(base, *arguments), keep_equal=True, extent=kept)
         return replace(made, params=base.params, sizes=base.sizes, unless_equal=base.unless_equal)
 
+    def _of_metric(self, node: ast.Call) -> Value | None:
+        """`len(metric.targets)`: what it has counted so far."""
+        match node.args:
+            case [ast.Attribute(value=metric)] if self._communication.is_metric(metric, self._scope.function):
+                text = "until it is computed, a metric holds only what this rank's data gave it"
+                return differing(self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, text))
+            case _:
+                return None
+
     def _builtin(self, node: ast.Call, name: str, value: Value) -> Value | None:
         match name:
             case "next" if node.args:
                 return self.element(node.args[0], value)
             case "len":
-                return self._measured(node, value)
+                return self._of_metric(node) or self._measured(node, value)
             case "sorted":
                 return replace(value if _leaves_ties(node) else in_sorted_order(value), is_container=True)
             case "isinstance" | "hasattr" | "callable" | "type":

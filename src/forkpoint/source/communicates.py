@@ -2,17 +2,22 @@
 
 import ast
 from collections import defaultdict
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from forkpoint.source.apis import Api, ApiKind, MethodApi, known_apis
 from forkpoint.source.code import Class, Function
 from forkpoint.source.hidden import HiddenCalls
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
+from forkpoint.source.switches import Switches
 from forkpoint.source.syntax import all_arguments, ancestors, argument_for, is_property, is_super, last_word
 
 _ORDERED = frozenset({ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.SETUP, ApiKind.TEARDOWN})
 """Kinds in which all members of a group take part."""
+_Pending = dict[Function, list[tuple[ast.Call, Function]]]
+"""For each function the calls that may run it, and where they are."""
 
 
 _OF_SHARDED = frozenset({"state_dict", "load_state_dict", "clip_grad_norm_", "full_tensor", "generate"})
@@ -46,7 +51,14 @@ class Communication:
         """Functions in which a collective may happen."""
         self.messages: set[Function] = set()
         """Functions that send or receive by themselves."""
-        self._spread(program)
+        self._implied: dict[Function, list[ast.Call]] = defaultdict(list)
+        """The hidden calls in each function."""
+        self._switches: Switches | None = None
+        pending, direct = self._calls(program)
+        self._spread(pending, direct)
+        # Again, now that it is known which parameters switch communication on.
+        self._switches, self.reaches = Switches(resolver, partial(self._steps_in, dict(self.reaches))), {}
+        self._spread(pending, direct)
 
     def api(self, call: ast.Call, function: Function) -> Api | None:
         """The communication that the call itself does; None if it only runs other functions."""
@@ -63,12 +75,34 @@ class Communication:
         api = self.api(call, function)
         if api is not None:
             return Reach(api, call, None) if api.kind in _ORDERED else None
+        callee = self._communicating(call, function, self.reaches)
+        return Reach(self.reaches[callee].api, call, callee) if callee is not None else None
+
+    def _communicating(self, call: ast.Call, function: Function, among: Container[Function]) -> Function | None:
+        """The function that the call runs and that communicates."""
         callees = self._resolver.callees(call, function)
-        reached = [f for f in callees.functions if f in self.reaches and f is not function]
+        reached = [f for f in callees.functions if f in among and f is not function and not self._is_off(call, f)]
         # If it is not known which function runs, all candidates must communicate.
-        if not reached or (not callees.exact and len(reached) < len(callees.functions)):
-            return None
-        return Reach(self.reaches[reached[0]].api, call, reached[0])
+        is_sure = callees.exact or len(reached) == len(callees.functions)
+        return reached[0] if reached and is_sure else None
+
+    def _is_off(self, call: ast.Call, callee: Function) -> bool:
+        return self._switches is not None and self._switches.is_off(call, callee)
+
+    def _steps_in(self, among: Container[Function], function: Function) -> Iterator[tuple[ast.Call, Function | None]]:
+        for call in (*function.calls, *self._implied[function]):
+            api = self.api(call, function)
+            if api is not None and api.kind in _ORDERED:
+                yield call, None
+            elif api is None:
+                callees = self._resolver.callees(call, function)
+                found = (f for f in callees.functions if f in among and f is not function)
+                yield from ((call, f) for f in found if not self._is_off(call, f))
+
+    def is_metric(self, expr: ast.expr, function: Function) -> bool:
+        """It holds one rank's part of a result until it is computed."""
+        known = self._of_libraries(self._resolver.class_of(expr, function))
+        return any(cls in self._apis.metrics or cls.startswith("torchmetrics.") for cls in known)
 
     def path(self, reach: Reach) -> tuple[tuple[Function, ast.Call], ...]:
         """From the function that the call runs down to the collective."""
@@ -80,9 +114,9 @@ class Communication:
             function = step.through
         return tuple(steps)
 
-    def _spread(self, program: Program) -> None:
-        """Breadth first, so that paths are shortest."""
-        pending: dict[Function, list[tuple[ast.Call, Function]]] = defaultdict(list)
+    def _calls(self, program: Program) -> tuple[_Pending, dict[ApiKind, dict[Function, Reach]]]:
+        """Calls by the function that they run, and functions by what they do themselves."""
+        pending: _Pending = defaultdict(list)
         direct: dict[ApiKind, dict[Function, Reach]] = defaultdict(dict)
         for function in program.functions():
             for call in function.calls:
@@ -95,17 +129,20 @@ class Communication:
             for call in self._hidden.entered(function):
                 self._note_hidden(call, function, pending)
         self.messages.update(direct[ApiKind.P2P])
-        # Collectives during the job take precedence over those at its start and end.
+        return pending, direct
+
+    def _spread(self, pending: _Pending, direct: dict[ApiKind, dict[Function, Reach]]) -> None:
+        """Breadth first, so that paths are shortest. Collectives during the job take precedence over those at its start and end."""
         for kind in (ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.TEARDOWN, ApiKind.SETUP):
             found = {f: r for f, r in direct[kind].items() if f not in self.reaches}
             self.reaches.update(found)
             self._up(list(found), pending)
 
-    def _up(self, fresh: list[Function], pending: dict[Function, list[tuple[ast.Call, Function]]]) -> None:
+    def _up(self, fresh: list[Function], pending: _Pending) -> None:
         while fresh:
             later: list[Function] = []
             for callee in fresh:
-                if is_property(callee):
+                if is_property(callee) and self._switches is None:
                     for call, caller in self._hidden.read(callee):
                         self._note_hidden(call, caller, pending)
                 for call, caller in pending[callee]:
@@ -116,10 +153,9 @@ class Communication:
                             later.append(caller)
             fresh = later
 
-    def _note_hidden(
-        self, call: ast.Call, caller: Function, pending: dict[Function, list[tuple[ast.Call, Function]]]
-    ) -> None:
+    def _note_hidden(self, call: ast.Call, caller: Function, pending: _Pending) -> None:
         self._direct[call] = None
+        self._implied[caller].append(call)
         for callee in self._resolver.callees(call, caller).functions:
             pending[callee].append((call, caller))
 

@@ -18,6 +18,7 @@ from forkpoint.source.apis import (
 )
 from forkpoint.source.call_values import MEASURES, TYPE_LIKE, CallValues
 from forkpoint.source.code import spelled
+from forkpoint.source.questions import asked_for_emptiness, asks_for_a_rank, is_text, item_name, of_one_item
 from forkpoint.source.syntax import (
     ancestors,
     branches_and_loops,
@@ -199,7 +200,7 @@ class Expressions(CallValues):
 
     def _compare(self, node: ast.Compare) -> Value:
         operands = [self.value(e) for e in (node.left, *node.comparators)]
-        if any(is_minus_one(e) for e in node.comparators) or _asks_for_a_rank(node):
+        if any(is_minus_one(e) for e in node.comparators) or asks_for_a_rank(node):
             # `LOCAL_RANK != -1`, `rank < 0`: whether the job is distributed, or this process takes part.
             return EQUAL
         empty = self._emptiness(node)
@@ -221,11 +222,11 @@ class Expressions(CallValues):
             return own
         compared = replace(combined(*operands), parts=(), is_container=False)
         # `batch.get("mode") == "generate"`: a setting that travels with the data.
-        return _weakened(compared) if any(_is_text(e) for e in node.comparators) else compared
+        return _weakened(compared) if any(is_text(e) for e in node.comparators) else compared
 
     def _own_parts(self, node: ast.Compare) -> Value | None:
         """`len(norms) > 0` of a list into which a loop over parameters put some of them: ranks hold different parts."""
-        asked = _asked_for_emptiness(node)
+        asked = asked_for_emptiness(node)
         if not isinstance(asked, ast.Name) or not self._collects_parts(asked.id):
             return None
         text = "a rank may hold none of the parameters that are collected here"
@@ -274,7 +275,7 @@ class Expressions(CallValues):
 
     def _emptiness(self, node: ast.Compare) -> Value | None:
         """`tokens.numel() == 0`: who asks whether a tensor is empty expects that it is so for some data."""
-        tensor = _asked_for_emptiness(node)
+        tensor = asked_for_emptiness(node)
         if tensor is None:
             return None
         value = self.value(tensor)
@@ -296,6 +297,9 @@ class Expressions(CallValues):
         if environment is not None:
             return environment
         base, index = self.value(node.value), self.value(node.slice)
+        if is_text(node.slice):
+            kept = self._scope.env.get(item_name(last_word(node.value), node.slice))
+            base = kept if kept is not None and isinstance(node.value, ast.Name) else of_one_item(base, node.slice)
         value = join(base, replace(index, extent=NO_REASONS))
         is_found = isinstance(node.value, ast.Call) and last_word(node.value) in {"where", "nonzero", "unique"}
         if not isinstance(node.slice, ast.Slice) and not is_found:
@@ -357,37 +361,6 @@ class Expressions(CallValues):
             if iterable.func.id == "zip":
                 return replace(item, parts=tuple(self.element(a, self.value(a)) for a in iterable.args))
         return item
-
-
-def item_name(container: str, key: ast.Constant) -> str:
-    """The key under which an item of a container is kept beside the variables."""
-    return f"{container}[{key.value!r}]"
-
-
-def _asks_for_a_rank(node: ast.Compare) -> bool:
-    """`rank < 0`, `rank >= 0`."""
-    to_zero = [c for c in node.comparators if isinstance(c, ast.Constant) and c.value == 0]
-    return is_rank_word(last_word(node.left)) and bool(to_zero) and isinstance(node.ops[0], ast.Lt | ast.GtE)
-
-
-def _asked_for_emptiness(node: ast.Compare) -> ast.expr | None:
-    """`x` of `x.numel() == 0`, `x.shape[0] == 0`, `x.size(0) > 0`, `x.sum() == 0` and `len(x) == 0`."""
-    compared = node.comparators[0]
-    if len(node.ops) != 1 or not (isinstance(compared, ast.Constant) and compared.value == 0):
-        return None
-    match node.left:
-        case ast.Call(func=ast.Attribute(attr="numel" | "nelement" | "size" | "sum") as func):
-            return func.value
-        case ast.Call(func=ast.Name(id="len"), args=[counted]):
-            return counted
-        case ast.Subscript(value=ast.Attribute(attr="shape") as shape):
-            return shape.value
-        case _:
-            return None
-
-
-def _is_text(expr: ast.expr) -> bool:
-    return isinstance(expr, ast.Constant) and isinstance(expr.value, str)
 
 
 def _weakened(value: Value) -> Value:

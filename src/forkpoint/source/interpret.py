@@ -9,11 +9,13 @@ from forkpoint.source.apis import Origin, Strength, runs_on_one_rank
 from forkpoint.source.beginnings import Beginnings, Place
 from forkpoint.source.code import Class, Function, spelled
 from forkpoint.source.communicates import Communication
-from forkpoint.source.expressions import Expressions, item_name
+from forkpoint.source.expressions import Expressions
 from forkpoint.source.made_files import is_being_made
+from forkpoint.source.questions import item_name
 from forkpoint.source.resolve import STARTS_THREADS, Resolver
 from forkpoint.source.syntax import (
     argument_for,
+    is_abstract,
     is_container_annotation,
     is_flag,
     is_property,
@@ -118,7 +120,9 @@ class Interpreter:
         if isinstance(cls, Class):
             method = self._all.resolver.method(cls, expr.attr)
             if method is not None:
-                return self._all.returned(method) if is_property(method) else UNKNOWN
+                # What a property that only stands for others returns is not known; its name may say it.
+                known = self._all.returned(method) if is_property(method) else UNKNOWN
+                return None if is_abstract(method) else known
             known = self._all.attribute(cls, expr.attr)
             foreign = self._all.foreign(cls, expr.attr)
             return join(known, foreign) if known is not None and foreign.content else (known or foreign or None)
@@ -231,6 +235,9 @@ class Interpreter:
                 # A copy, so that an assigned value can be distinguished from the previous one by identity.
                 self.env[target.id] = replace(value)
                 self.forget_items(target.id)
+                if isinstance(source, ast.Dict) and value.content:
+                    for key, item in zip(source.keys, source.values, strict=True):
+                        self._keep_item(target.id, key, self._values.value(item))
             case ast.Tuple() | ast.List():
                 own = len(value.parts) == len(target.elts)
                 for place, part in enumerate(target.elts):
@@ -249,7 +256,7 @@ class Interpreter:
                     added = join(before, Value(value.content, equal=value.equal, params=value.params))
                     under = Value(self.context.reasons | key.content)
                     self.env[target.value.id] = decided_by(added, under) if under.content else added
-                    self._keep_item(target.value.id, target.slice)
+                    self._keep_item(target.value.id, target.slice, value)
                 elif isinstance(target.value, ast.Attribute):
                     key = self._values.value(target.slice)
                     self._write(
@@ -258,10 +265,10 @@ class Interpreter:
             case _:
                 pass
 
-    def _keep_item(self, container: str, key: ast.expr) -> None:
-        """Notes that the item exists. Branches around the assignment add what its existence depends on."""
+    def _keep_item(self, container: str, key: ast.expr | None, value: Value) -> None:
+        """Notes what the item is. Branches around the assignment add what its existence depends on."""
         if isinstance(key, ast.Constant):
-            self.env[item_name(container, key)] = EQUAL
+            self.env[item_name(container, key)] = Value(value.content, equal=not value.content, params=value.params)
             self._with_items.add(container)
 
     def forget_items(self, container: str) -> None:

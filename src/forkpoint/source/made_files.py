@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from forkpoint.source.apis import Origin, is_rank_word
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
-from forkpoint.source.syntax import ancestors, branches_and_loops, last_word, names_and_attributes_in
+from forkpoint.source.syntax import ancestors, assignments, branches_and_loops, last_word, names_and_attributes_in
 from forkpoint.source.value import Facts
 
 _WRITES = ("save", "dump", "write", "mkdir", "makedirs", "copy", "download", "touch", "symlink", "to_", "rmtree", "remove",
@@ -17,8 +17,8 @@ def is_being_made(asked: ast.Call, function: Function, facts: Facts, communicati
     """Some ranks wrote the file just before, with no communication in between, or are writing it now and may finish before
     another rank looks.
     """
-    names = _variables(asked) - set(function.module.imports)
-    if _is_made_below(asked, names, function, communication):
+    names = _same_paths(_variables(asked) - set(function.module.imports), function)
+    if _is_made_below(asked, names, function, communication) or _is_made_after(asked, names, function, communication):
         return True
     written = (node.end_lineno or 0 for node in _written_by_some(names, asked.lineno, function, facts))
     last = max(written, default=None)
@@ -45,6 +45,26 @@ def _is_made_below(asked: ast.Call, names: set[str], function: Function, communi
     )
     made = (call for node in by_rank for s in node.body for call in ast.walk(s) if isinstance(call, ast.Call))
     return any(_variables(call) & names for call in made)
+
+
+def _is_made_after(asked: ast.Call, names: set[str], function: Function, communication: Communication) -> bool:
+    """`if exists(path): return`, and after it `if rank == 0: make(path)`: a rank that looks later than that finds it."""
+    for node in branches_and_loops(function):
+        if not isinstance(node, ast.If) or node.lineno <= asked.lineno or asked in ast.walk(node):
+            continue
+        if any(map(is_rank_word, names_and_attributes_in(node.test))) and any(
+            _writes(call, names) for statement in node.body for call in ast.walk(statement)
+        ):
+            between = (call for call in function.calls if asked.lineno < call.lineno < node.lineno)
+            return not any(communication.reach(call, function) for call in between)
+    return False
+
+
+def _same_paths(names: set[str], function: Function) -> set[str]:
+    """And other variables to which the same expression is assigned."""
+    made = {target.id: ast.unparse(value) for target, value in assignments(function) if isinstance(target, ast.Name)}
+    wanted = {made[name] for name in names if name in made}
+    return names | {name for name, text in made.items() if text in wanted}
 
 
 def _written_by_some(names: set[str], before: int, function: Function, facts: Facts) -> Iterator[ast.If]:

@@ -29,7 +29,7 @@ _COMMON = frozenset({
     "create", "apply", "call", "process", "execute", "init", "setup", "to", "cpu", "cuda", "train", "eval", "backward",
     "log", "info", "warning", "error", "debug", "send", "recv", "wait", "put", "submit", "result", "state_dict",
     "load_state_dict", "parameters", "size", "view", "item", "sum", "mean", "numpy", "flush", "join", "next",
-    "generate", "sample", "fit", "predict", "transform", "compute", "prepare", "finish", "main", "register", "parse",
+    "generate", "sample", "fit", "predict", "evaluate", "transform", "compute", "prepare", "finish", "main", "register", "parse",
 })  # fmt: skip
 """Method names that many classes have. Without the receiver's class, only those of classes that are called like the
 receiver count: `self.checkpointer.save()`.
@@ -52,6 +52,8 @@ class Callees:
     functions: tuple[Function, ...]
     exact: bool
     """False: one of them, and which is not known."""
+    implement: Function | None = None
+    """The method that only stands for them, in the class that the object is known to have."""
 
 
 _NONE = Callees((), exact=True)
@@ -256,7 +258,7 @@ class Resolver(Classes):
         if not is_abstract(found):
             return self._with_decorators(found)
         below = [m for sub in self._below(cls) if (m := sub.methods.get(name)) and not is_abstract(m)]
-        return Callees(tuple(below), exact=len(below) == 1)
+        return Callees(tuple(below), exact=len(below) == 1, implement=found)
 
 
 def _chosen(value: ast.expr) -> tuple[ast.expr, ...]:

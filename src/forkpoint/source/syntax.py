@@ -297,6 +297,18 @@ def block_of(statement: ast.stmt, function: Function) -> list[ast.stmt]:
 # decisions
 
 
+def guards(call: ast.Call, function: Function) -> Iterator[tuple[ast.expr, bool]]:
+    """Conditions of the branches around a call, and whether they hold where it is made."""
+    for outer, inner in ancestors(call, function):
+        if isinstance(outer, ast.If) and inner is not outer.test:
+            yield outer.test, inner in outer.body
+        if isinstance(outer, ast.IfExp) and inner is not outer.test:
+            yield outer.test, inner is outer.body
+        if isinstance(outer, ast.BoolOp):
+            before = outer.values[: next(place for place, value in enumerate(outer.values) if value is inner)]
+            yield from ((test, isinstance(outer.op, ast.And)) for test in before)
+
+
 def test_of(node: BranchOrLoop) -> ast.expr:
     """The condition, or what a `for` iterates over."""
     return node.iter if isinstance(node, ast.For | ast.AsyncFor) else node.test

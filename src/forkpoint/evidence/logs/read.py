@@ -209,8 +209,7 @@ class LogReader:
             if line.from_c10 or line.message[:1].isspace() or known:
                 continue  # it matches a pattern, or is a line of code
             base = base_event(line, self._file, max(1, lines - after), self._rank)
-            rank = heard.program_rank(line.message) if base.rank is None else base.rank
-            self._keeper.add(KeptEvent(replace(base, kind=kind, rank=rank), _is_sure(line)))
+            self._keeper.add(KeptEvent(replace(base, kind=kind), _is_sure(line)))
         kept = self._keeper.kept()
         return LogReading(
             events=tuple(_settled(each, heard, self._rank) for each in kept),
@@ -234,9 +233,7 @@ class LogReader:
             ranks |= heard.tasks
         if heard.node_offset is not None:
             ranks |= {local + heard.node_offset for local in heard.local_ranks}
-        if not ranks - {None} and self._rank is None:
-            ranks = {heard.only_program_rank}
-        return frozenset(rank for rank in ranks if rank is not None)
+        return frozenset(rank for rank in ranks - {None} or {heard.only_program_rank} if rank is not None)
 
     def _problems(self, cut: str | None) -> list[Problem]:
         texts = [cut] if cut else []

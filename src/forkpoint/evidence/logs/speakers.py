@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import BinaryIO
 
+from msgspec.structs import replace
+
 from forkpoint.evidence.logs.lines import (
     CHUNK,
     ParsedLine,
@@ -29,7 +31,7 @@ _STAMP = r"(?:[\[(]?\d[\d:.,/TZ+ -]{4,40}[\])]?[ |]{0,3})?"
 _LEVEL = r"(?:[\[(]?(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|[DIWEC])[\])]?[ :|-]{1,3})?"
 _OWN_WORD = re.compile(
     rf"{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?[Rr]ank[ _:=#-]{{0,2}}(\d{{1,7}})"
-    r"(?:[\])>:|]| -| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
+    r"(?:[\])>:|]| [|-]| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
 )
 """How programs begin their own lines: a time, a level, a logger, `[rank 2]` or `rank 2:`."""
 _OWN_NUMBER = re.compile(rf"{_STAMP}{_LEVEL}[\[(<](\d{{1,5}})[\])>][ :]")
@@ -139,7 +141,7 @@ class LogSpeakers:
     @property
     def only_program_rank(self) -> int | None:
         """The rank that the program names in its own prefixes, if it is one alone."""
-        return next(iter(self._words)) if len(self._words) == 1 else None
+        return next(iter(self._words)) if len(self._words) == 1 and not self._own else None
 
     def program_rank(self, message: str) -> int | None:
         """Who speaks, by a prefix of the program's own."""
@@ -189,8 +191,10 @@ class LogSpeakers:
         for place, raw in enumerate(lines):
             asks = _PROMPT.search(raw)
             if asks or (_LEAVES_OUT.search(raw) and not _NONE_OF_IT.search(raw)):
-                kind = LogKind.DEBUGGER if asks else LogKind.NOTICE
-                yield kind, len(lines) - 1 - place, parse_line(decode_line(raw, _HEAD))
+                line = parse_line(decode_line(raw, _HEAD))
+                if line.speaker.rank is None and not self._own:
+                    line.speaker = replace(line.speaker, rank=self.program_rank(line.message))
+                yield LogKind.DEBUGGER if asks else LogKind.NOTICE, len(lines) - 1 - place, line
 
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
         """Records the prefixes of one line, and whether they contradict each other."""

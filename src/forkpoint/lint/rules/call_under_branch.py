@@ -8,13 +8,24 @@ Call it on all ranks and use the result on one, or make the decision equal first
 Not reported: what `collective-under-branch` does not report.
 """
 
+import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.decisions import only_on_one_rank, relate, unequal_branches, unequal_violation, violation
-from forkpoint.lint.rule import LintRule, Violation
+from forkpoint.lint.decisions import (
+    guard_by_rank,
+    only_on_one_rank,
+    relate,
+    unequal_branches,
+    unequal_violation,
+    violation,
+)
+from forkpoint.lint.rule import LintRule, Related, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.branches import name_step
+from forkpoint.source.code import Function
+from forkpoint.source.communicates import Reach
+from forkpoint.source.syntax import ancestors, called_name, guards
 
 CODE = "call-under-branch"
 
@@ -30,6 +41,34 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
         if step.reach.through is not None:
             message = f"{name_step(step)} in a function that its decorator runs on one rank only"
             yield violation(CODE, message, function, step.call, related=relate(step, function, analysis))
+    for function in analysis.program.functions():
+        yield from _through_interface(function, analysis)
+
+
+def _through_interface(function: Function, analysis: Analysis) -> Iterator[Violation]:
+    """A method that several classes implement, called on one rank: with one of them it communicates."""
+    for call in function.calls:
+        callees = analysis.resolver.callees(call, function)
+        if callees.implement is None or callees.exact or analysis.communication.reach(call, function):
+            continue
+        reaches = analysis.communication.reaches
+        one = next((f for f in callees.functions if f in reaches and reaches[f].api.kind is ApiKind.COLLECTIVE), None)
+        guard = guard_by_rank(call, function, analysis) if one is not None else None
+        if one is not None and guard is not None and not _is_called_by_others(call, guard[0], function):
+            last, at = analysis.communication.path(Reach(reaches[one].api, call, one))[-1]
+            message = f"{one.name}(), which leads to {reaches[one].api.op}, may be what this runs, on some ranks only"
+            place = Related(last.module.path, at.lineno, f"{reaches[one].api.op} in {last.name}")
+            yield violation(CODE, message, function, call, condition=guard[0], reasons=guard[1], related=(place,))
+
+
+def _is_called_by_others(call: ast.Call, test: ast.expr, function: Function) -> bool:
+    """The other side of the branch calls the same method."""
+    branch = next(outer for outer, _ in ancestors(test, function) if isinstance(outer, ast.If | ast.IfExp | ast.BoolOp))
+    name = called_name(call.func)
+    calls = [n for n in ast.walk(branch) if isinstance(n, ast.Call) and called_name(n.func) == name]
+    return any((test, False) in guards(c, function) for c in calls) and any(
+        (test, True) in guards(c, function) for c in calls
+    )
 
 
 RULE = LintRule(

@@ -18,9 +18,8 @@ from forkpoint.lint.decisions import violation
 from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
-from forkpoint.source.branches import guards
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import guards, last_word
 from forkpoint.source.value import strength_of
 
 CODE = "message-without-partner"
