@@ -171,9 +171,10 @@ _OF_A_PART = re.compile(
 _LEAST = 3
 """Ranks that can outvote another."""
 _Turn = tuple[str, str, int]
-_MISFIT_ENDS_A_RANK = frozenset({"all_reduce", "all_gather"})
+_MISFIT_ENDS_A_RANK = frozenset({"all_gather"})
 """Of gloo: whichever rank brings another size to these, its library ends one process. Measured for each rank of 3 and 4, with more
-and with less data. Other calls can complete on ranks that brought less.
+and with less data. Other calls can complete on ranks that brought less: an all_reduce of few elements is cut into messages
+of the same length, only into more of them.
 """
 
 
@@ -320,11 +321,31 @@ def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tupl
     if not places or not unknown or not all(s is not None and _is_comparable(s) for s in unknown.values()):
         return ()
     elsewhere = tuple(rank for rank, s in unknown.items() if s is not None and s.place not in places)
+    if any(may_be_behind(standings[rank], present, incident) for rank in elsewhere):
+        return ()
     unseen = 0 if divergence.group.declared else incident.timeline.unseen
     refused = any(e.kind is LogKind.SIZES_DIFFER for e in incident.capture.events)
     misfits = refused or any(standings[rank].brings_sizes for rank in elsewhere)
     present_too = len(unknown) - len(elsewhere)
     return elsewhere if len(present) + present_too > len(elsewhere) + unseen and not misfits else ()
+
+
+_COMPLETES_ALONE = frozenset({"broadcast", "broadcast_object_list", "reduce", "gather", "gather_object", "scatter"})
+"""A rank can finish its part of these while others are still in them."""
+
+
+def may_be_behind(standing: Standing, others: tuple[int, ...], incident: Incident) -> bool:
+    """It waits in a call that the others have made from the same line and can have finished without it: then it is not on another
+    path, but in an earlier call than they are. Dumps of active calls do not show what was finished.
+    """
+    timeline = incident.timeline
+    if standing.called not in _COMPLETES_ALONE:
+        return False
+    traces = [timeline.traces[rank] for rank in others if rank in timeline.traces]
+    keys = {int(key) for trace in traces for key in trace.recent_stacks}
+    return any(trace.is_partial for trace in traces) or any(
+        _lines(timeline.tables.stacks.get(key)) == standing.place for key in keys
+    )
 
 
 def _lines(stack: Stack | None) -> UserLines:

@@ -73,6 +73,7 @@ from forkpoint.judge.stacks import (
     find_standings,
     is_communicating,
     is_making_group,
+    may_be_behind,
 )
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still
 from forkpoint.judge.telling import first_words
@@ -276,7 +277,9 @@ def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
     here = {user_frames(c.stack)[:1] for c in divergence.cohorts if c.op}
     same_place = any(s is not None and user_frames(s.stack)[:1] in here for s in stacks)
     vague = any(incident.timeline.traces[r].is_partial for r in divergence.odd)
-    return communicating and not same_place and not (vague and () in here)
+    standings, present = find_standings(incident), divergence.sides[0]
+    behind = any(may_be_behind(standings[r], present, incident) for r in divergence.odd if r in standings)
+    return communicating and not same_place and not behind and not (vague and () in here)
 
 
 def _tell(divergence: Divergence, incident: Incident) -> str:

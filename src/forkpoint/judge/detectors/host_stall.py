@@ -127,11 +127,14 @@ def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
 
 
 def _may_wait_for_partner(rank: int, incident: Incident) -> bool:
-    """A rank with which it exchanges messages is held in a call that this rank has no part in: it may be blocked in a message that
-    is not recorded yet, so that having nothing pending proves nothing.
+    """A rank with which it exchanges messages is held in a call that this rank has no part in, or left no whole dump: it may be
+    blocked in a message that is not recorded yet, so that having nothing pending proves nothing.
     """
-    partners = {end for c in incident.timeline.traces[rank].channels for end in (c.source, c.destination)} - {rank}
-    stands = incident.timeline.stands
+    timeline = incident.timeline
+    partners = {end for c in timeline.traces[rank].channels for end in (c.source, c.destination)} - {rank}
+    if any(partner not in timeline.traces or partner in timeline.blind for partner in partners):
+        return True
+    stands = timeline.stands
     return any(all(rank not in stand.group.ranks for stand in stands[p]) for p in partners if p in stands)
 
 
@@ -178,8 +181,10 @@ def _must_belong(ranks: tuple[int, ...], divergence: Divergence, incident: Incid
 
 
 def _is_quiet(rank: int, incident: Incident) -> bool:
+    """Its whole log is there and reports no failure."""
     failed = [e for e in incident.said.get(rank, ()) if e.is_failure and not in_side_thread(e.stack)]
-    return has_log(rank, incident) and not failed
+    cut = any(owner == rank and file in incident.capture.cut_logs for file, owner in incident.capture.logs)
+    return has_log(rank, incident) and not cut and not failed
 
 
 def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
