@@ -92,6 +92,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
             "folder": str(patched(CASES / name[:4] / "source", patches[0], base / name)),
             "world": world(name[:4]),
             "pg_timeout": PG_TIMEOUT,
+            "trains": True,
             "own_hashes": name[:4] in OWN_HASHES,
             "must_end": name.endswith("fix"),
             "ends": [speaks[name][0]] if name in speaks else [],
