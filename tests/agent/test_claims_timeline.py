@@ -103,20 +103,19 @@ def test_who_is_behind_a_group_is_missing_there_and_nobody_else_is(number: str) 
 def test_messages_are_supported_by_the_channels_that_hold_them() -> None:
     checked = 0
     for _, case in all_recorded():
+        lasts: dict[tuple[str, int, str], int] = {}
+        for channel in case.incident.timeline.channels:
+            for rank, op in ((channel.source, "send"), (channel.destination, "recv")):
+                if (track := channel.end(rank)) is not None:
+                    end = channel.group.name, rank, op
+                    lasts[end] = max(track.last_seq, lasts.get(end, track.last_seq))
         for channel in case.incident.timeline.channels:
             ends = ((channel.source, channel.sent, "send"), (channel.destination, channel.received, "recv"))
             for rank, track, op in ends:
                 if track is None:
                     continue
-                tracks = [
-                    t
-                    for c in case.incident.timeline.channels
-                    if c.group.name == channel.group.name
-                    and (c.source if op == "send" else c.destination) == rank
-                    and (t := c.end(rank)) is not None
-                ]
-                after = max(t.last_seq for t in tracks) + 1
                 name, seq = channel.group.name, track.last_seq
+                after = lasts[name, rank, op] + 1
 
                 assert issued(rank, name, seq, op).check(case).status is Status.SUPPORTED
                 assert issued(rank, name, seq, f"dist.i{op}").check(case).status is Status.SUPPORTED
