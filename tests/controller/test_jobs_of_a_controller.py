@@ -23,7 +23,7 @@ Told = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Told:
     """One process for all jobs: importing torch is most of what they cost."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS.parent}/src:{TESTS}"}
     env["TMPDIR"] = str(tmp_path_factory.mktemp("evidence"))
     command = [sys.executable, str(TESTS / "controller" / "scenarios.py"), *(["all"] if is_swept(request) else [])]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
