@@ -13,7 +13,7 @@ from order import GROUP, LONGEST, ROOT
 # A loaded machine is no failure: nothing here is asserted about time. The same examples every time, so that a change is
 # judged by what it changes; FORKPOINT_EXPLORE=1 looks for new ones, and for more: `make sweep`.
 LENIENT = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
-settings.register_profile("forkpoint", deadline=None, derandomize=True, max_examples=25, suppress_health_check=LENIENT)
+settings.register_profile("forkpoint", deadline=None, derandomize=True, max_examples=20, suppress_health_check=LENIENT)
 settings.register_profile("explore", deadline=None, max_examples=400, suppress_health_check=LENIENT)
 settings.load_profile("explore" if os.environ.get("FORKPOINT_EXPLORE") else "forkpoint")
 

@@ -55,7 +55,7 @@ def story(verdict: Verdict) -> tuple[object, ...]:
     )
 
 
-@for_each("case", ALL, ids=lambda case: case.number, one_in=10)
+@for_each("case", ALL, ids=lambda case: case.number, one_in=20)
 def test_the_verdict_of_a_redacted_case_is_that_of_the_original(case: Case, tmp_path: Path) -> None:
     source = CASES / case.number / "source"
     code = (str(source),) if source.is_dir() and case.number in WITH_SOURCE else ()

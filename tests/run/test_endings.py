@@ -185,9 +185,8 @@ def test_a_hangup_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
 
 
 def test_a_second_run_of_the_same_name_does_not_touch_the_first(tmp_path: Path) -> None:
-    command = python(tmp_path, "import sys\nsys.exit('first')")
-    run(tmp_path, "--name", "mine", *command)
-    done = run(tmp_path, "--name", "mine", *python(tmp_path, "import sys\nsys.exit('second')"))
+    run(tmp_path, "--keep", "--name", "mine", *python(tmp_path, "print('first')"))
+    done = run(tmp_path, "--keep", "--name", "mine", *python(tmp_path, "print('second')"))
 
     assert {path.read_text() for path in done.evidence()} == {"first\n", "second\n"}
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["mine", "mine-2"]
