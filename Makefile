@@ -96,10 +96,13 @@ bench-guard: $(VENV)/.full ## what the guard costs, how soon it speaks, and whet
 bench-scale: $(VENV)/.native ## planted faults, and what 64 to 100,000 ranks cost; writes docs/scale.md (an hour)
 	$(BIN)/python -m bench.scale
 
-# The page is tested in Debian's browser. Without it those tests are skipped, and say so.
+# The page is tested in Debian's browser, without its windows where there is such a package: the full one, which does as well, opens
+# a window for every test and takes three times the CPU. Without either those tests are skipped, and say so.
 chromium: ## the browser that tests of the page drive (apt)
-	@{ command -v chromium && ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf; } >/dev/null 2>&1 || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } \
-		|| echo "chromium cannot be installed here (as root: apt-get install chromium): tests of the page are skipped"
+	@{ command -v chromium-headless-shell && ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf; } >/dev/null 2>&1 \
+		|| { apt-get update -q && apt-get install -q -y --no-install-recommends chromium-headless-shell fonts-dejavu-core; } \
+		|| command -v chromium >/dev/null || apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core \
+		|| echo "chromium cannot be installed here (as root: apt-get install chromium-headless-shell): tests of the page are skipped"
 
 # Tests start servers of their own, on loopback. Debian's packages start theirs as well where systemd runs, so there it is left to you.
 SERVERS := slurmctld slurmd slurm-client munge openssh-server gcc libc6-dev swift-proxy swift-account swift-container swift-object memcached

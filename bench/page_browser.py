@@ -31,7 +31,9 @@ class Timing:
 
 
 def find_chromium() -> str | None:
-    return shutil.which("chromium") or shutil.which("chromium-browser")
+    """The one without windows of its own where it is there: it draws the same pages for a third of the CPU."""
+    names = ("chromium-headless-shell", "chromium", "chromium-browser")
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def launch(playwright: Playwright, chromium: str) -> Browser:
@@ -66,7 +68,7 @@ def main() -> None:
     args = parser.parse_args()
     chromium = find_chromium()
     if chromium is None:
-        raise SystemExit("no chromium found: apt-get install chromium")
+        raise SystemExit("no chromium found: apt-get install chromium-headless-shell")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = launch(playwright, chromium)
         for name, make in (("3-D job", big_capture), ("one group", flat_capture)):

@@ -30,7 +30,7 @@ def draw(chromium: str, report: Path) -> bytes:
 if __name__ == "__main__":
     found = find_chromium()
     if found is None:
-        raise SystemExit("no chromium: apt-get install chromium")
+        raise SystemExit("no chromium: apt-get install chromium-headless-shell")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         main(["demo", "--quiet", "--html", str(file)])

@@ -7,6 +7,7 @@ cores that is half a minute of CPU for nothing, so there can be few of them, and
 A file, or a group of files that share something dear (`tests/order.py`), is run by one process from beginning to end.
 """
 
+import gc
 import json
 import os
 import selectors
@@ -35,6 +36,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None  # pytest's own loop
     session.config._tmp_path_factory.getbasetemp()  # one for all of them
     sys.stdout.flush()
+    gc.collect()
+    gc.freeze()  # what was imported and collected stays: no fork walks over it, which would copy it
     Forks(session).run(count)
     return True
 

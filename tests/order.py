@@ -7,6 +7,7 @@ ROOT = Path(__file__).parents[1]
 LONGEST = (
     "tests/controller/test_jobs_of_a_controller.py",
     "tests/guard/test_live.py",
+    "tests/web/test_page.py",
     "tests/agent/test_agent_command.py",
     "tests/run/test_torchrun_jobs.py",
     "tests/cluster/test_commands.py",
@@ -14,7 +15,6 @@ LONGEST = (
     "tests/test_cases.py",
     "tests/lab/test_record.py",
     "tests/lab/test_collectives_ranks.py",
-    "tests/web/test_page.py",
     "tests/watch/test_running_job.py",
     "tests/test_remedies.py",
     "tests/guard/test_vote.py",
@@ -42,6 +42,15 @@ TOGETHER = {
         "tests/agent/test_log_text.py",
         "tests/agent/test_tools.py",
         "tests/agent/test_tools_source.py",
+        "tests/agent/test_mcp.py",
+        "tests/test_hypotheses.py",
+        "tests/test_moments.py",
+        "tests/test_schema.py",
+        "tests/test_stragglers.py",
+        "tests/attach/test_moving.py",
+        "tests/packed/test_summary_file.py",
+        "tests/property/test_other_forms.py",
+        "tests/report/test_fork_svg.py",
     ),
     "the agent's command": (
         "tests/agent/test_agent_command.py",
@@ -67,6 +76,16 @@ TOGETHER = {
         "tests/cluster/test_ray.py",
         "tests/cluster/test_tree.py",
     ),
+    "pages in a browser": (
+        "tests/web/test_page.py",
+        "tests/web/test_arrivals.py",
+        "tests/web/test_golden.py",
+        "tests/web/test_history_page.py",
+        "tests/web/test_hostile_page.py",
+        "tests/web/test_hypotheses.py",
+        "tests/web/test_keyboard.py",
+        "tests/web/test_scale.py",
+    ),
     "real servers": (
         "tests/real/test_slurm_jobs.py",
         "tests/real/test_slurm.py",
@@ -76,6 +95,6 @@ TOGETHER = {
     ),
 }
 """One worker runs all files of a group: it examines each recorded case once, imports providers' clients once, and does
-something else while clusters wait; the cluster of real servers is started once."""
+something else while clusters wait; the browser, and the cluster of real servers, are started once."""
 
 GROUP = {file: group for group, files in TOGETHER.items() for file in files}

@@ -476,3 +476,33 @@ def test_a_rank_that_said_it_leaves_and_was_killed_before_the_others_gave_up_is_
 
     assert _answer(killed) == (Cause.RANK_LOST, (3,))
     assert _answer(later) == (Cause.DIVERGENT_PATH, (3,))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A rank with nothing pending, whose partner in messages is held by somebody else.
+
+
+def _idle_first_stage(partner_is_held: bool, partner_dumped: bool) -> Verdict:
+    """Two pipelines of two stages, 0-2 and 1-3. Rank 0 does not come to the all_reduce of the first stages."""
+    job = SmallJob(4, groups={"1": ("first", (0, 1)), "2": ("last", (2, 3))})
+    for _ in range(4):
+        for source, destination in ((0, 2), (1, 3)):
+            job.send(source, destination)
+            job.recv(destination, source)
+        job.op(group="1")
+        job.op(group="2")
+    job.op([1], group="1", done=False)
+    if partner_is_held:
+        job.op([2], group="2", done=False)
+    return forkpoint.diagnose(job.capture(ranks=(0, 1, 2, 3) if partner_dumped else (0, 1, 3)))
+
+
+def test_a_rank_with_nothing_pending_does_not_come_because_of_its_host() -> None:
+    assert _answer(_idle_first_stage(partner_is_held=False, partner_dumped=True)) == (Cause.HOST_STALL, (0,))
+
+
+@for_each(("held", "dumped"), [(True, True), (False, False)], ids=["held elsewhere", "without a dump"])
+def test_a_rank_whose_partner_in_messages_is_held_or_unknown_is_not_called_stalled(held: bool, dumped: bool) -> None:
+    verdict = _idle_first_stage(partner_is_held=held, partner_dumped=dumped)
+
+    assert verdict.cause is not Cause.HOST_STALL

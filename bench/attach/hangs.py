@@ -40,6 +40,7 @@ class Hang:
     by_rank: Mapping[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
     without_ptrace: bool = False
     other_user: bool = False
+    world: int = WORLD
 
 
 HANGS = (
@@ -114,9 +115,9 @@ def running(hang: Hang, port: int) -> Generator[Running]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         folder.chmod(0o777)
-        ranks = [_start(hang, rank, port, folder) for rank in range(WORLD)]
+        ranks = [_start(hang, rank, port, folder) for rank in range(hang.world)]
         try:
-            wait_for(lambda: all((folder / f"begun_{rank}").exists() for rank in range(WORLD)))
+            wait_for(lambda: all((folder / f"begun_{rank}").exists() for rank in range(hang.world)))
             if hang.kind == "stopped":
                 wait_for((folder / "ready").exists)
                 os.kill(ranks[WHO].pid, signal.SIGSTOP)
@@ -130,7 +131,8 @@ def running(hang: Hang, port: int) -> Generator[Running]:
 
 
 def _start(hang: Hang, rank: int, port: int, folder: Path) -> "subprocess.Popen[bytes]":
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": WORLD, "LOCAL_WORLD_SIZE": WORLD, "MASTER_PORT": port}
+    world = {"WORLD_SIZE": hang.world, "LOCAL_WORLD_SIZE": hang.world}
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port, **world}
     told = {name: str(number) for name, number in numbers.items()} | {
         "MASTER_ADDR": "127.0.0.1",
         "OMP_NUM_THREADS": "1",

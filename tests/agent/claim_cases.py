@@ -38,6 +38,13 @@ def all_recorded(share: int = 1) -> Iterator[tuple[str, Case]]:
         yield case.number, recorded(case.number)
 
 
+def all_with_messages() -> Iterator[tuple[str, Case]]:
+    """Whether there are any does not depend on the source, which is read for these alone."""
+    for case in load_cases():
+        if examine_case(case.number).incident.timeline.channels:
+            yield case.number, recorded(case.number)
+
+
 def with_source(folder: Path, **modules: str) -> Case:
     """A recorded case, as if this program had run."""
     analysis = analysis_of(folder, **modules)

@@ -1,5 +1,6 @@
 """What a model is told and says is tested here, not reading: evidence that is as it was is read and examined once."""
 
+import ssl
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,15 @@ def _examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(agent_case, "read", read_once)
     monkeypatch.setattr(agent_case, "examine", lambda read, source: _examine(read, tuple(source), stamp(source)))
+
+
+_trusted = cache(ssl.create_default_context)
+
+
+@pytest.fixture(autouse=True)
+def _certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every client, which has its own otherwise: that costs more than to ask an endpoint of this machine."""
+    monkeypatch.setattr(ssl, "create_default_context", _trusted)
 
 
 def stamp(paths: Sequence[str]) -> Stamp:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 
 import pytest
@@ -150,6 +151,7 @@ def test_a_model_that_did_not_get_so_far_is_null():
 # ------------------------------------------------------------------------------------------------------ hostile text
 
 
+@cache
 def hostile() -> Explanation:
     text = HOSTILE + "x" * 1_000_000
     fields = {"opinion": text, "missing_evidence": text, "earliest_group": text, "site_file": text}

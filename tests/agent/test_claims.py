@@ -247,7 +247,7 @@ HOSTILE_NUMBERS = [-1, 0, -(10**30), 2**31, 2**63, 2**64, 10**30, 10**5000]
 
 def hostile() -> Iterator[Claim]:
     for text in HOSTILE_TEXTS:
-        for number in HOSTILE_NUMBERS:
+        for number in HOSTILE_NUMBERS[:: 1 if len(text) < 10_000 else 4]:  # to read a megabyte takes its time
             yield Issued(kind="issued", evidence=[text], ranks=[number], group=text, seq=number, op=text)
             yield Issued(kind="issued", evidence=[], ranks=[0, number], group="0", seq=number, op=text)
             yield Issued(kind="issued", evidence=[], ranks=[0], group="0", seq=number, op=f"send {text}")

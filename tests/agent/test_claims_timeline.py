@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from msgspec import structs
 
-from agent.claim_cases import all_recorded, recorded
+from agent.claim_cases import all_recorded, all_with_messages, recorded
 from cases import load_cases
 from forkpoint.agent.case import Case, ClaimStatus
 from forkpoint.agent.claims import Issued, Missing
@@ -102,21 +103,20 @@ def test_who_is_behind_a_group_is_missing_there_and_nobody_else_is(number: str) 
 
 def test_messages_are_supported_by_the_channels_that_hold_them() -> None:
     checked = 0
-    for _, case in all_recorded():
+    for _, case in all_with_messages():
+        lasts: dict[tuple[str, int, str], int] = {}
+        for channel in case.incident.timeline.channels:
+            for rank, op in ((channel.source, "send"), (channel.destination, "recv")):
+                if (track := channel.end(rank)) is not None:
+                    end = channel.group.name, rank, op
+                    lasts[end] = max(track.last_seq, lasts.get(end, track.last_seq))
         for channel in case.incident.timeline.channels:
             ends = ((channel.source, channel.sent, "send"), (channel.destination, channel.received, "recv"))
             for rank, track, op in ends:
                 if track is None:
                     continue
-                tracks = [
-                    t
-                    for c in case.incident.timeline.channels
-                    if c.group.name == channel.group.name
-                    and (c.source if op == "send" else c.destination) == rank
-                    and (t := c.end(rank)) is not None
-                ]
-                after = max(t.last_seq for t in tracks) + 1
                 name, seq = channel.group.name, track.last_seq
+                after = lasts[name, rank, op] + 1
 
                 assert issued(rank, name, seq, op).check(case).status is ClaimStatus.SUPPORTED
                 assert issued(rank, name, seq, f"dist.i{op}").check(case).status is ClaimStatus.SUPPORTED
@@ -126,7 +126,9 @@ def test_messages_are_supported_by_the_channels_that_hold_them() -> None:
 
 
 def test_the_claims_of_all_cases_are_not_about_nothing() -> None:
-    assert sum(1 for _, case in all_recorded() for _ in collectives(case)) > 1000
+    found = (one for _, case in all_recorded() for one in collectives(case))
+
+    assert len(list(islice(found, 1001))) > 1000
 
 
 @for_each("op", ["all_reduce", "allreduce", "ALLREDUCE", "nccl:all_reduce", "dist.all_reduce"])

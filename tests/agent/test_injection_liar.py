@@ -71,6 +71,8 @@ def test_a_model_that_obeys_a_planted_text_changes_no_verdict_and_no_file(
 
 def test_the_liar_is_heard_by_every_tool_and_every_check() -> None:
     """Lies that nobody listens to would prove nothing."""
+    tools = {tool.name for tool in TOOLS} - {"channels"}  # the case has none
+    checks = {get_args(claim.model_fields["kind"].annotation)[0] for claim in CLAIMS}
     told: set[str] = set()
     checked: set[str] = set()
     contradicted = refused = False
@@ -81,8 +83,10 @@ def test_the_liar_is_heard_by_every_tool_and_every_check() -> None:
         checked |= {claim.claim.kind for claim in explanation.claims}
         contradicted |= any(claim.status is ClaimStatus.CONTRADICTED for claim in explanation.claims)
         refused |= bool(explanation.refused)
+        if told >= tools and checked >= checks and contradicted and refused:
+            break
 
-    assert told == {tool.name for tool in TOOLS} - {"channels"}  # the case has none
-    assert checked == {get_args(claim.model_fields["kind"].annotation)[0] for claim in CLAIMS}
+    assert told == tools
+    assert checked == checks
     assert contradicted
     assert refused

@@ -25,9 +25,8 @@ _JOINED_S = 120.0
 
 
 def main(root: Path) -> None:
-    own = Path(
-        tempfile.mkdtemp(prefix="r")
-    )  # a short path, for Ray's sockets; what other clusters of this machine left is elsewhere
+    # A short path, for Ray's sockets; what other clusters of this machine left is elsewhere.
+    own = Path(tempfile.mkdtemp(prefix="r"))
     os.environ["RAY_TMPDIR"] = str(own)
     try:
         _tell(root, {"refused": _open_without_cluster(), "refused_dead": _open_dead_cluster(own)})

@@ -1,19 +1,26 @@
 """`forkpoint diagnose --cluster` from the command line, with a small program for ssh."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from cluster.machines import plant
 from cluster.test_commands import SSH
+from forkpoint.cli import main
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Path:
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a folder of ours beside them, in which commands are run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("MACHINES", str(tmp_path / "machines"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "ssh").write_text(SSH)
     (tmp_path / "bin" / "ssh").chmod(0o755)
@@ -21,16 +28,15 @@ def machines(tmp_path: Path) -> Path:
     return tmp_path / "machines"
 
 
-def forkpoint(machines: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """In a folder of its own, with the nodes beside it."""
-    tools = f"{machines.parent / 'bin'}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": tools, "MACHINES": str(machines)}
-    command = [sys.executable, "-m", "forkpoint", "diagnose", *arguments]
-    return subprocess.run(command, env=env, cwd=machines.parent, capture_output=True, text=True, check=False)
+def forkpoint(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """In this process: nodes have theirs."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = main(["diagnose", *arguments])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
-def on_nodes(machines: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return forkpoint(machines, "--cluster", "ssh", "--node-python", sys.executable, *arguments)
+def on_nodes(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return forkpoint("--cluster", "ssh", "--node-python", sys.executable, *arguments)
 
 
 def test_nodes_are_asked_and_what_is_missing_stands_in_the_verdict(machines: Path) -> None:
@@ -38,7 +44,7 @@ def test_nodes_are_asked_and_what_is_missing_stands_in_the_verdict(machines: Pat
     (machines.parent / "dumps").mkdir()
     options = ("--hosts-file", "hosts", "--hosts", "gone", "--keep", "all.fps", "--representatives", "dumps")
 
-    run = on_nodes(machines, "~/dumps", *options, "--json")
+    run = on_nodes("~/dumps", *options, "--json")
 
     verdict = json.loads(run.stdout)
     assert (run.returncode, verdict["cause"], verdict["suspects"]) == (1, "host-stall", [3])
@@ -50,9 +56,9 @@ def test_nodes_are_asked_and_what_is_missing_stands_in_the_verdict(machines: Pat
 
 
 def test_a_summary_that_was_kept_is_diagnosed_again_without_the_nodes(machines: Path) -> None:
-    first = on_nodes(machines, "~/dumps", "--hosts", "node1,node2,gone", "--keep", "all.fps", "--json")
+    first = on_nodes("~/dumps", "--hosts", "node1,node2,gone", "--keep", "all.fps", "--json")
 
-    again = forkpoint(machines, "all.fps", "--json")
+    again = forkpoint("all.fps", "--json")
 
     assert json.loads(again.stdout) == json.loads(first.stdout)
 
@@ -69,14 +75,14 @@ def test_a_summary_that_was_kept_is_diagnosed_again_without_the_nodes(machines: 
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(machines: Path, arguments: tuple[str, ...], says: str) -> None:
-    run = forkpoint(machines, *arguments)
+    run = forkpoint(*arguments)
 
     assert run.returncode == 2
     assert says in run.stderr
 
 
 def test_where_no_node_has_anything_nothing_is_said_about_the_job(machines: Path) -> None:
-    run = on_nodes(machines, "/no/such/place", "--hosts", "node1,gone")
+    run = on_nodes("/no/such/place", "--hosts", "node1,gone")
 
     assert (run.returncode, run.stdout) == (3, "")
     assert "node1" in run.stderr

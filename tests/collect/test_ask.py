@@ -105,6 +105,7 @@ def ranks(tmp_path: Path) -> Iterator[tuple[list[DebugWorker], list["subprocess.
 
 
 @pytest.mark.torch
+@pytest.mark.sweep  # in make test a job that hangs is asked by collect: tests/attach/test_hanging_job.py
 def test_debug_servers_of_a_real_job_give_dumps_and_stacks_and_the_job_goes_on(
     tmp_path: Path, ranks: tuple[list[DebugWorker], list["subprocess.Popen[bytes]"]]
 ) -> None:

@@ -6,6 +6,7 @@ Each rank's answers come out as JSON on standard output: {job: [{check: answer} 
 PAGE is docs/consensus.md: its examples are jobs as well.
 """
 
+import gc
 import json
 import os
 import signal
@@ -29,6 +30,9 @@ torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()  # wha
 LIMIT_S = 800.0
 """Against true hangs: ranks that are stopped end with the others."""
 AT_ONCE = 10
+
+gc.collect()
+gc.freeze()  # no rank walks over what is here for all, which would copy it
 
 
 @dataclass

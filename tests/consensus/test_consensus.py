@@ -29,7 +29,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     process = subprocess.Popen(
         [sys.executable, "-m", "consensus.ranks", str(PAGE)],
         env=os.environ
-        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(tmp_path_factory.mktemp("ranks"))},
+        | {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests",
+            "TMPDIR": str(tmp_path_factory.mktemp("ranks")),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

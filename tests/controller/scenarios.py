@@ -47,11 +47,15 @@ def read_if_there(path: Path) -> bytes:
 
 def healthy_then(method: str) -> Callable[[dict[str, object]], None]:
     def run(said: dict[str, object]) -> None:
-        with Controller(3, Trainer, every_call=True) as job:
-            said["running"] = len(ranks_left())
-            said["steps"] = [job.run("step", number) for number in range(3)]
-            said["passed"] = job.run("pass_along")
-            job.run(method)
+        job = Controller(3, Trainer, every_call=True)
+        try:
+            with job:
+                said["running"] = len(ranks_left())
+                said["steps"] = [job.run("step", number) for number in range(3)]
+                said["passed"] = job.run("pass_along")
+                job.run(method)
+        finally:
+            said["after"] = refused(job)
 
     return run
 
@@ -60,10 +64,16 @@ def healthy_to_the_end(said: dict[str, object]) -> None:
     with Controller(1, Trainer) as job:
         said["steps"] = [job.run("step", number=7)]
         said["running"] = len(ranks_left())
+    said["after"] = refused(job)
+
+
+def refused(job: Controller) -> str:
+    """Why it takes no more calls."""
     try:
         job.run("step", 8)
     except UsageError as error:
-        said["after"] = str(error)
+        return str(error)
+    return ""
 
 
 def fault(method: str, ranks: int, timeout_s: float = 60.0) -> Callable[[dict[str, object]], None]:
@@ -92,5 +102,5 @@ if __name__ == "__main__":
         tell("other type", healthy_then("take_other_type"))
         tell("raised", fault("fail_on_one", 3))
         tell("stalled", fault("stall_on_one", 3, timeout_s=40.0))
-    tell("ended", healthy_to_the_end)
+        tell("ended", healthy_to_the_end)
     tell("of others", fault_of_others(of_others))

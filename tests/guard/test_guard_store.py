@@ -1,9 +1,11 @@
-"""Where guards connect_guards: a real store, which may not answer."""
+"""Where guards meet: a real store, which may not answer."""
 
 import os
-import subprocess
-import sys
+import signal
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import pytest
@@ -14,14 +16,30 @@ from forkpoint.guard.guard_store import Blind, GuardStore, _connect
 
 pytestmark = pytest.mark.torch
 
-HOST = """
-import sys, time
-from datetime import timedelta
-from torch._C._distributed_c10d import TCPStore
-store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=3))
-print(store.port, flush=True)
-time.sleep(3600)
-"""
+
+@contextmanager
+def other_host() -> Iterator[tuple[int, int]]:
+    """A process that serves a store, and its port: a fork of this one, which has imported torch."""
+    reads, writes = os.pipe()
+    parent = os.getpid()
+    with warnings.catch_warnings(action="ignore"):  # of threads, which libraries keep for computing
+        pid = os.fork()
+    if pid == 0:
+        try:
+            store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=3))
+            os.write(writes, str(store.port).encode())
+            while os.getppid() == parent:
+                time.sleep(1)
+        finally:
+            os._exit(1)
+    os.close(writes)
+    try:
+        yield pid, int(os.read(reads, 100))
+    finally:
+        os.close(reads)
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def connect(port: int) -> GuardStore:
@@ -42,18 +60,14 @@ def test_what_one_tells_the_other_hears_and_what_nobody_told_is_none() -> None:
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_host_that_dies_or_freezes_makes_it_blind(how: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True) as host:
-        try:
-            assert host.stdout is not None
-            guard_store = connect(int(host.stdout.readline()))
-            guard_store.publish("a", b"1")
-            assert guard_store.read(["a"]) == [b"1"]
-            host.send_signal(9 if how == "kill" else 19)
-            os.waitpid(host.pid, os.WUNTRACED)  # until it is gone, or stopped with all its threads
-            with pytest.raises(Blind, match="does not answer"):
-                guard_store.read(["a"])
-        finally:
-            host.kill()
+    with other_host() as (pid, port):
+        guard_store = connect(port)
+        guard_store.publish("a", b"1")
+        assert guard_store.read(["a"]) == [b"1"]
+        os.kill(pid, signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)  # until it is gone, or stopped with all its threads
+        with pytest.raises(Blind, match="does not answer"):
+            guard_store.read(["a"])
 
 
 def test_a_lost_connection_is_made_again_without_the_jobs_own_client(monkeypatch: pytest.MonkeyPatch) -> None:

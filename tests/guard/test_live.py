@@ -124,6 +124,7 @@ def ended(request: pytest.FixtureRequest) -> Iterator[dict[str, Ended]]:
                 "folder": str(folders[job.name]),
                 "world": job.world,
                 "pg_timeout": 600,
+                "imports": ["msgspec", "forkpoint.guard"],
                 "ends_itself": job.ends_itself,
                 "until": job.until,
                 "stays_s": STAYS_S,

@@ -23,7 +23,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         folder.mkdir()
         script = f"import os, runpy\nos.environ['VOTED'] = {how!r}\nrunpy.run_path({str(HERE / 'voted_job.py')!r})\n"
         (folder / "train.py").write_text(script)
-        told.append({"folder": str(folder), "world": 3, "pg_timeout": 600})
+        told.append({"folder": str(folder), "world": 3, "pg_timeout": 600, "imports": ["forkpoint.guard.voting"]})
     (base / "jobs.json").write_text(json.dumps(told))
     command = [sys.executable, str(HERE.parent / "remedies" / "ranks.py"), str(base / "jobs.json")]
     subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, capture_output=True)

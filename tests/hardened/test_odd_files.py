@@ -135,7 +135,7 @@ def test_a_text_that_is_written_once_and_meant_a_thousand_times_is_refused_by_bo
     assert len(decode(make(20, 1000), "f").group) == 20
 
 
-@for_each("name", GROWING)
+@for_each("name", GROWING, one_in=2)
 def test_four_times_the_input_takes_four_times_the_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FORKPOINT_NATIVE", "0")
     make, count = GROWING[name]

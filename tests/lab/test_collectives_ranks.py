@@ -185,21 +185,43 @@ def script_for_launchers(*more: str) -> list[str]:
     return words[words.index("-m") :]
 
 
-def test_it_runs_under_the_users_own_launcher_and_names_wrong_data_with_rank_collective_and_element() -> None:
-    """A launcher that starts a process for each rank and tells it who it is."""
+LAUNCHER = """
+import os, runpy, sys
+import torch.distributed
+
+said, _, module, *arguments = sys.argv[1:]
+ranks = []
+for rank in range(2):
+    ranks.append(os.fork())
+    if ranks[-1] == 0:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        os.dup2(os.open(said + str(rank), os.O_WRONLY | os.O_CREAT), 1)
+        sys.argv = [module, *arguments]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        sys.exit()
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks))
+"""
+"""Starts a process for each rank, all forks of one that has imported torch, and tells it who it is."""
+
+
+def test_it_runs_under_the_users_own_launcher_and_names_wrong_data_with_rank_collective_and_element(
+    tmp_path: Path,
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    common = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, *script_for_launchers("--inject", "flip:1:all_reduce_sum")]
-    first, second = (begin(*command, env=common | {"RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1"))
+    env = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    script = script_for_launchers("--inject", "flip:1:all_reduce_sum")
 
-    code, told, _ = finish(first)
-    quiet, _ = second.communicate()
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path / "said_"), *script], env=env, stderr=subprocess.PIPE, check=False
+    )
 
-    assert (code, told["world"], told["good"]) == (1, 2, False)
+    assert done.returncode == 1, done.stderr
+    told = json.loads((tmp_path / "said_0").read_text())
+    assert (told["world"], told["good"]) == (2, False)
     assert {(one["rank"], one["kind"], one["element"]) for one in told["wrong"]} == {(1, "all_reduce_sum", 512)}
-    assert quiet == ""
+    assert (tmp_path / "said_1").read_text() == ""
 
 
 @pytest.mark.sweep

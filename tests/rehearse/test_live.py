@@ -103,6 +103,7 @@ def test_the_plan_is_kept_so_that_one_trial_can_be_repeated(told, folder):
     assert (folder / "forkpoint-rehearsal" / "evidence" / "trial_1" / "logs" / "log_rank_1.txt").is_file()
 
 
+@pytest.mark.sweep  # what is concluded from how such a run ends: test_parts.py
 def test_a_job_that_fails_undisturbed_is_not_rehearsed(tmp_path):
     (tmp_path / "train.py").write_text(
         "import torch.distributed as d\nd.init_process_group('gloo')\nraise ValueError('mine')\n"

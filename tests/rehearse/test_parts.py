@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from forkpoint.errors import UsageError
+from forkpoint.rehearse.calm import CalmRunFailed
+from forkpoint.rehearse.calm import _check as check_calm
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.inside.places import find_guarded
 from forkpoint.rehearse.launch import plan_program
@@ -295,6 +297,18 @@ def test_what_looked_like_a_hang_is_none_where_all_ranks_ended_in_order(tmp_path
     ended = Ended(9.0, {0: 0, 1: code}, (0, 1), place.guard, effect, (), {0: 5, 1: 5}, "all ended")
 
     assert judge_trial(Trial(1, "hash-seed", 1, TrialTarget(None, (1,)), 0, 0), ended, place).outcome is outcome
+
+
+def test_a_job_that_fails_undisturbed_is_not_rehearsed(tmp_path):
+    place = Workspace(tmp_path)
+    place.logs.mkdir()
+    (place.logs / "log_rank_0.txt").write_text(
+        'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: mine\n'
+    )
+    ended = Ended(1.0, {0: 1, 1: -9}, (0, 1), None, None, (), {}, "failed")
+
+    with pytest.raises(CalmRunFailed, match="before anything was disturbed: rank 0: ValueError: mine"):
+        check_calm(ended, (), place)
 
 
 def test_the_same_seed_plans_the_same_trials():

@@ -1,4 +1,7 @@
-"""One real job of two gloo ranks with mistakes and their careful twins: each mistake is found, no twin is reported."""
+"""One real job of two gloo ranks with mistakes and their careful twins: each mistake is found, no twin is reported.
+
+In `make sweep`: what is done to a rank is tested part by part in the files beside this one, and a whole rehearsal in test_live.py.
+"""
 
 import json
 import shutil
@@ -7,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.sweep
 
 SCRIPT = Path(__file__).parent / "twins.py"
 KINDS = "one-batch-fewer,late-thread,not-ready,one-sample-fewer,small-samples"

@@ -9,6 +9,8 @@ or when it hangs: a clock alone ends nothing, since a busy machine may need any 
 
 import atexit
 import faulthandler
+import gc
+import importlib
 import json
 import os
 import re
@@ -24,8 +26,6 @@ from pathlib import Path
 import torch
 import torch.nn.parallel
 
-torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()  # what it imports late, it imports here
-
 AT_ONCE = 8
 """Most of them wait most of the time."""
 HANGS_S = 60.0
@@ -38,6 +38,10 @@ class Job:
     folder: Path
     world: int
     pg_timeout: int
+    imports: list[str] = field(default_factory=list)
+    """What its script imports besides torch: imported once, before any rank is begun."""
+    trains: bool = False
+    """It has an optimizer. What the first one imports late takes as long as torch itself, and is imported once too."""
     own_hashes: bool = False
     """Every rank has other hashes of strings, as processes have by default."""
     ends_itself: bool = False
@@ -166,6 +170,12 @@ def ticks(pid: int) -> int:
 
 def main() -> None:
     waiting = [Job(**told | {"folder": Path(told["folder"])}) for told in json.loads(Path(sys.argv[1]).read_text())]
+    for module in {name for job in waiting for name in job.imports}:
+        importlib.import_module(module)
+    if any(job.trains for job in waiting):
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()
+    gc.collect()
+    gc.freeze()  # ranks do not walk over it, which would copy all of it
     running: list[Job] = []
     done: dict[str, list[int]] = {}
     while waiting or running:

@@ -36,7 +36,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory, size: tuple[int, int]) -> 
     process = subprocess.Popen(
         [sys.executable, "-m", "replicas.ranks"],
         env=os.environ
-        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(tmp_path_factory.mktemp("ranks"))}
+        | {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests",
+            "TMPDIR": str(tmp_path_factory.mktemp("ranks")),
+        }
         | {"REPLICAS_FLIPS": flips, "REPLICAS_STEPS": steps},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

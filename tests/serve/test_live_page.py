@@ -14,7 +14,7 @@ from serve.conftest import serving
 def test_a_reader_opens_the_list_follows_it_and_sees_a_new_file(tmp_path: Path) -> None:
     chromium = find_chromium()
     if chromium is None:
-        pytest.skip("no chromium: apt-get install chromium")
+        pytest.skip("no chromium: apt-get install chromium-headless-shell")
     wrong: list[str] = []
     asked: list[str] = []
     job = tmp_path / "job <b>1&lt;"

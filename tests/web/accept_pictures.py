@@ -15,7 +15,7 @@ from web.golden_pictures import GOLDEN, INCIDENTS, packed, photograph
 def main() -> None:
     chromium = find_chromium()
     if chromium is None:
-        raise SystemExit("no chromium found: apt-get install chromium")
+        raise SystemExit("no chromium found: apt-get install chromium-headless-shell")
     GOLDEN.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = launch(playwright, chromium)

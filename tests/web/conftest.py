@@ -1,6 +1,7 @@
 """One browser for all tests of the page. Each test gets a page that fails it on any error or request."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -18,26 +19,67 @@ Opener = Callable[..., Page]
 SIZE = {"viewport": {"width": 1200, "height": 1600}}
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Not for the whole session: while it is there, its event loop keeps tests of other files from running theirs."""
-    chromium = find_chromium()
-    if chromium is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = launch(playwright, chromium)
-        yield browser
-        browser.close()
+HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def plain(browser: Browser) -> BrowserContext:
-    """Shared, since a page keeps nothing: a window of its own costs more than most pages."""
-    return browser.new_context(**SIZE)
+class Open:
+    """The browser, from the first test that asks for it to the last one in this folder: to start it costs more than most tests."""
+
+    def __init__(self) -> None:
+        self._ends = ExitStack()
+        self._browser: Browser | None = None
+        self._plain: BrowserContext | None = None
+        self._kept: Page | None = None
+        """Always open: with its last page a window closes, and the next page would need a new one."""
+
+    @property
+    def browser(self) -> Browser:
+        if self._browser is None:
+            chromium = find_chromium()
+            if chromium is None:
+                pytest.skip("no chromium: apt-get install chromium-headless-shell")
+            self._browser = launch(self._ends.enter_context(sync_playwright()), chromium)
+            self._ends.callback(self._browser.close)
+        return self._browser
+
+    @property
+    def plain(self) -> BrowserContext:
+        """Shared, since a page keeps nothing: a window of its own costs more than most pages."""
+        if self._plain is None:
+            self._plain = self.browser.new_context(**SIZE)
+            self._kept = self._plain.new_page()
+        return self._plain
+
+    def tidy(self) -> None:
+        for context in self.browser.contexts:
+            for page in context.pages:
+                if page != self._kept:
+                    page.close()
+            if context != self._plain:
+                context.close()
+
+    def close(self) -> None:
+        self._ends.close()
+        self._browser = self._plain = self._kept = None
+
+
+OPEN = Open()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Not at the end of the session: while it is there, its event loop keeps tests of other folders from running theirs."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        OPEN.close()
 
 
 @pytest.fixture
-def open_page(browser: Browser, plain: BrowserContext, tmp_path: Path) -> Iterator[Opener]:
+def browser() -> Browser:
+    return OPEN.browser
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
     """Opens a report from disk. At the end: no console message, no exception, no request but for the file itself."""
     wrong: list[str] = []
     asked: list[str] = []
@@ -50,7 +92,7 @@ def open_page(browser: Browser, plain: BrowserContext, tmp_path: Path) -> Iterat
         file = report if isinstance(report, Path) else tmp_path / f"report-{len(opened)}.html"
         if isinstance(report, Verdict):
             file.write_text(render_html(report), encoding="utf-8")
-        page = (browser.new_context(**{**SIZE, **options}) if options else plain).new_page()
+        page = (browser.new_context(**{**SIZE, **options}) if options else OPEN.plain).new_page()
         page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: wrong.append(dialog.message))
@@ -61,11 +103,7 @@ def open_page(browser: Browser, plain: BrowserContext, tmp_path: Path) -> Iterat
         return page
 
     yield open_
-    for context in browser.contexts:
-        for page in context.pages:
-            page.close()
-        if context != plain:
-            context.close()
+    OPEN.tidy()
     assert wrong == []
     assert set(asked) <= set(opened)
 
