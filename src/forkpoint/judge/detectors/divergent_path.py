@@ -192,9 +192,15 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
             elsewhere = _one_too_many(divergence) or _is_elsewhere(divergence, incident)
             return divergence.shift is not None or (elsewhere and hang_is_shown(incident))
         case PartingKind.CYCLE:
-            return divergence.left_order
+            return divergence.left_order and not _is_one_line(divergence)
         case _:
             return False
+
+
+def _is_one_line(divergence: Divergence) -> bool:
+    """The calls of a ring, of which each is in another group, come from one line: a loop over groups, whose order may be what differs."""
+    places = [user_frames(c.stack)[:1] for c in divergence.cohorts if c.stack]
+    return divergence.channel is None and len(places) > 1 and len(set(places)) == 1
 
 
 def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident: Incident) -> Finding:

@@ -76,7 +76,8 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         yield _told((worked.rank,), f"{told}{gave_up}", worked.evidence, plain)
         return
     late = came_to_closed_doors(incident)
-    if late and 2 * (len(late) + incident.timeline.unseen) < len(incident.timeline.world):
+    # Of two that lost a connection, one may have waited all the time: its peer gave up a moment before it.
+    if len(late) == 1 and 2 * (len(late) + incident.timeline.unseen) < len(incident.timeline.world):
         waited = [e for e in incident.capture.events if e.kind is LogKind.PEER_TIMEOUT]
         told = f"every rank was at {user_place(waited[0].stack)}; {name_ranks(late)} came when the others had timed out there and gone"
         closed = [e for e in find_closings(incident) if e.rank in late]
