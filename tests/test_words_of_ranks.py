@@ -154,20 +154,31 @@ def test_the_only_rank_that_did_not_give_up_is_held_where_its_stack_is_outside(
 # Two sides of which no dump tells who differs: the stacks of those whose dumps are lost.
 
 
-def parted(place: int, *, waits: bool = True) -> Verdict:
+MODULE = Frame("<module>", "/train/train.py", 99)
+
+
+def parted(place: int, *, waits: bool = True, seen: bool = True) -> Verdict:
+    """Rank 0 left no dump, and stands at the line `place`. `seen`: stacks show that ranks 1 and 2 stand in their recorded calls."""
     job = SmallJob(4)
     for _ in range(3):
         job.op(line=10)
     job.op([0, 1, 3], line=20, done=False)
     job.op([2], "all_gather", size=9, line=30, done=False)
     inside = (Frame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 3252),) if waits else ()
-    own: Stack = (*inside, Frame("step", "/train/train.py", place), Frame("<module>", "/train/train.py", 99))
-    live = LiveStack(0, "stacks_rank_0.txt", 1, own)
-    return forkpoint.diagnose(job.capture([1, 2, 3], stacks=(live,)))
+    lines = {0: place, **({1: 20, 2: 30} if seen else {})}
+    stacks = tuple(
+        LiveStack(rank, f"stacks_rank_{rank}.txt", 1, (*inside, Frame("step", "/train/train.py", line), MODULE))
+        for rank, line in lines.items()
+    )
+    return forkpoint.diagnose(job.capture([1, 2, 3], stacks=stacks))
 
 
 def test_a_member_without_a_dump_votes_with_the_side_in_whose_line_it_stands() -> None:
     assert answer(parted(20)) == (Cause.DIVERGENT_PATH, (2,))
+
+
+def test_hosts_run_ahead_of_nccl_so_that_both_sides_must_be_seen_to_wait_in_their_calls() -> None:
+    assert parted(20, seen=False).suspects == ()
 
 
 @for_each("place, waits", [(50, True), (20, False)])

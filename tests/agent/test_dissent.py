@@ -76,7 +76,7 @@ def test_another_answer_that_checks_contradict_is_told_so() -> None:
 
 
 def test_an_answer_to_a_verdict_that_does_not_decide_stands_beside_it() -> None:
-    case = recorded("0087")
+    case = recorded("0061")
     first = case.verdict.hypotheses[1]
     told = ModelHypothesis(cause=first.cause, suspects=[*(first.suspects or first.sides[0])])
 

@@ -201,7 +201,7 @@ def test_threads_of_all_ranks_are_told_by_place() -> None:
 
 
 def test_why_lists_what_survives_what_replay_refused_and_what_would_decide() -> None:
-    told = [f.where for f in ask(recorded("0087"), "why")]
+    told = [f.where for f in ask(recorded("0061"), "why")]
 
     assert {"hypothesis 1, likely", "hypothesis 2, possible", "what would decide"} <= set(told)
     assert any(where.startswith("tried, and rejected") for where in (f.where for f in ask(recorded("0001"), "why")))

@@ -208,7 +208,7 @@ def test_a_dump_that_changed_or_went_since_is_said_and_not_kept(machines: Path, 
 
     assert list((tmp_path / "fetched").iterdir()) == []
     notes = [note for note in verdict.coverage.notes if "is not here" in note]
-    assert [("no longer what was summarised" in note, "No such file" in note) for note in notes] == [
+    assert [("has changed since it was summarised" in note, "No such file" in note) for note in notes] == [
         (True, False),
         (False, True),
     ]

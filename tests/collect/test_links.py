@@ -77,5 +77,5 @@ def test_a_log_swapped_for_a_link_after_the_case_was_opened_is_not_read(folder: 
     log.unlink()
     log.symlink_to(tmp_path / "elsewhere.log")
 
-    with pytest.raises(OSError, match="leads out"):
+    with pytest.raises(OSError, match="points outside"):
         list(logs._opened(str(log), case.paths))

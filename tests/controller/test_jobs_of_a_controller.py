@@ -73,7 +73,7 @@ def test_an_exception_of_one_rank_stops_those_that_wait_for_it(told: Told) -> No
 def test_a_process_that_ends_is_named_and_not_those_that_lose_their_connection(told: Told) -> None:
     verdict = told["exited"]["verdict"]
 
-    assert (verdict["cause"], verdict["suspects"], verdict["action"]) == ("rank-lost", [1], "replace-or-retry")
+    assert (verdict["cause"], verdict["suspects"], verdict["action"]) == ("rank-lost", [1], "investigate")
     # Monarch tells the code some seconds after the kernel told of the end: on a busy machine too late.
     assert re.search(r"rank 1 was lost: its process (exited with .*code 7|ended)", verdict["summary"])
 

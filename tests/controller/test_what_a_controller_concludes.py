@@ -99,7 +99,7 @@ def test_the_first_process_to_end_is_named_although_others_followed() -> None:
     deaths = (Death(2, "exited with code 1", moment=1), Death(1, "failed: Killed(sig=9)", moment=0))
     verdict = conclude(failed(dead=deaths, told=(raised(0, RESET),)), None, ())
 
-    assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.RANK_LOST, (1,), Action.REPLACE_OR_RETRY)
+    assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.RANK_LOST, (1,), Action.INVESTIGATE)
 
 
 def test_of_processes_that_ended_at_once_none_is_named() -> None:

@@ -156,7 +156,7 @@ def test_the_node_whose_gpu_was_lost_is_named_to_be_left_out_wherever_the_decisi
     assert "Xid 79" in job.verdict["summary"]
     assert job.outcome["decision"]["code"] == 76
     assert job.outcome["decision"]["nodes"] == ["gpu-07"]
-    assert "forkpoint: leave out: gpu-07\n" in job.stderr
+    assert "forkpoint: nodes to leave out: gpu-07\n" in job.stderr
     assert "forkpoint_run_exit_code 76.0" in (job.folder / "run.prom").read_text()
 
 

@@ -123,7 +123,7 @@ def _lost(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
         suspects=(lost.rank,) if lost else (),
         confidence=STRONG,
         summary=_tell_lost(failure),
-        action=Action.REPLACE_OR_RETRY,
+        action=Action.INVESTIGATE,  # nothing shows that something outside the program ended it
         evidence=cited,
         headlines=with_endings(f"rank {lost.rank} is gone", f": {lost.how}" if lost.how else "") if lost else (),
         fixes=(Fix("find who ended it: its own exit, the kernel (dmesg), or the scheduler's memory limit"),),
