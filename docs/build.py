@@ -144,7 +144,7 @@ What this does not tell:
 
 ## On jobs that it had not seen
 
-Three times somebody who has not read the engine recorded incidents, with files missing, cut or foreign, many with logs and a few stacks
+Five times somebody who has not read the engine recorded incidents, with files missing, cut or foreign, many with logs and a few stacks
 alone, and wrote down the truth. The score at first sight is what to expect of yours; "since" is after what they showed was mended, and is
 in sample. The recordings are not part of the repository.
 
@@ -153,6 +153,8 @@ in sample. The recordings are not part of the repository.
 | 16: bare torchrun, Accelerate, FSDP2, Join, elastic restarts | 7 | 1 | 8 (not counted then) | 0 | 0 | 9 |
 | 18: retries, hooks, pipelines, debuggers, two nodes, DDP that refuses to start | 7 | 2 | 6 (5) | 2 | 1 | 14 |
 | 16: meshes, locks, pods, full disks, learners and actors | 7 | 0 | 9 (6) | 0 | 0 | 7 |
+| 22 with gloo: launcher consoles, `forkpoint run`, Slurm and pod names, 3 to 16 ranks | 8 | 2 | 12 (7) | 0 | 0 | 12 |
+| 16 with NCCL: Megatron-like groups, FSDP2, Accelerate, Lightning, MoE, pipelines | 8 | 3 | 4 (2) | 0 | 1 | 12 |
 
 Undecided means that the report says so, with the readings that are left and what would decide.
 """
