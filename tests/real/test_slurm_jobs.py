@@ -48,7 +48,7 @@ def test_a_rank_that_raises_ends_the_job_with_the_code_that_forbids_a_retry(clus
     said = (folder / "out.txt").read_text()
 
     assert field(cluster, job, "ExitCode") == "93:0", said
-    assert "VERDICT v1 cause=divergent-path " in said
+    assert "VERDICT v1 cause=rank-lost " in said
     assert "do not retry: see the verdict above" in said
     attempt = folder / "forkpoint-runs" / f"slurm-{job}" / "attempt_0"
     assert sorted(path.name for path in attempt.iterdir() if path.is_dir()) == ["node1", "node2", "node3"]
