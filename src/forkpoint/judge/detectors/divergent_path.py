@@ -155,9 +155,7 @@ def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
         return None
     named = replace(divergence, odd=divergence.unknown)
     told = f"only rank {notice.rank} logged: {notice.text}; it did not come to {describe_slot(divergence)}, where all others wait"
-    words = first_words(notice.text)
-    said = f'logged "{words}"' if words else "logged that it left something out"
-    plain = f"only rank {notice.rank} {said}, and it did not come to the call in which the others wait"
+    plain = f"only rank {notice.rank} {_logged(notice)}, and it did not come to the call in which the others wait"
     finding = _finding(named, named.odd, told, LIKELY, incident)
     return replace(finding, evidence=(cite_event(notice), *finding.evidence), headlines=(plain,))
 
@@ -261,13 +259,18 @@ def _noticed(notice: LogEvent, incident: Incident) -> Finding:
         f"only rank {notice.rank} logged: {notice.text}; then {receiver} got data of another size than it expected"
     )
     finding = _finding(incident.divergence, (notice.rank,), summary, LIKELY, incident)
-    words = first_words(notice.text)
-    said = f'logged "{words}"' if words else "logged that it left something out"
     return replace(
         finding,
         evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2]), *finding.evidence),
-        headlines=(f"only rank {notice.rank} {said}; then {receiver} got data of another size than it expected",),
+        headlines=(
+            f"only rank {notice.rank} {_logged(notice)}; then {receiver} got data of another size than it expected",
+        ),
     )
+
+
+def _logged(notice: LogEvent) -> str:
+    words = first_words(notice.text)
+    return f'logged "{words}"' if words else "logged that it left something out"
 
 
 def _one_too_many(divergence: Divergence) -> bool:
