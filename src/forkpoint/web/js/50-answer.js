@@ -63,7 +63,7 @@ function where(verdict) {
   const group = divergence.group.desc || divergence.group.name;
   const place = divergence.channel
     ? `Message ${divergence.seq} of ${divergence.channel.join(" → ")} in ${group}`
-    : `${group}, seq ${divergence.seq}`;
+    : divergence.seq === null ? String(group) : `${group}, seq ${divergence.seq}`;
   const began = divergence.hang_seq !== divergence.seq ? `it hangs at seq ${divergence.hang_seq}` : "";
   return [place, began, code];
 }

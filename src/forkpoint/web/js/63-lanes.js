@@ -3,12 +3,12 @@
 function showLanes(view) {
   const body = document.getElementById("lanes-body");
   const divergence = view.verdict.divergence;
-  if (!divergence) {
-    leaveOut("lanes");
+  const lanes = !divergence || view.job.lanes.length ? view.job.lanes : lanesOfCohorts(view.verdict);
+  const seqs = divergence ? lanes[0].cells.map((cell) => cell.seq).filter((seq) => seq !== null) : [];
+  if (!seqs.length) {
+    leaveOut("lanes"); // no recorded call has a number to stand in a lane
     return;
   }
-  const lanes = view.job.lanes.length ? view.job.lanes : lanesOfCohorts(view.verdict);
-  const seqs = lanes[0].cells.map((cell) => cell.seq);
   const table = make("table", "lanes");
   table.append(laneHead(seqs, divergence), ...lanes.map((lane) => laneRow(lane, view)));
   const notes = lanes.filter((lane) => lane.cells.some((cell) => cell.odd)).map(laneNote);
