@@ -10,7 +10,15 @@ from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pendin
 from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Leaving, Replicas
-from forkpoint.diverge.rings import from_other_sites, is_one_thread, is_permuted, left_order, never_issued, odd_by_habit
+from forkpoint.diverge.rings import (
+    from_one_line,
+    from_other_sites,
+    is_one_thread,
+    is_permuted,
+    left_order,
+    never_issued,
+    odd_by_habit,
+)
 from forkpoint.diverge.waits import Wait, Waiting, Waits, find_cycle, find_waits
 from forkpoint.model.frames import in_two_threads
 from forkpoint.model.incident import Divergence, Parting, PartingKind, Shift
@@ -191,7 +199,9 @@ def _first_of(waiting: Iterable[Waiting], waits: Waits) -> int:
 def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Divergence:
     """The divergence at the slot in which the odd ranks are missing."""
     odd, left = _odd_in_cycle(cycle, waits, timeline) if is_one_thread(cycle, waits) else ((), None)
-    skipped = left is not None and left.by != 0
+    # What is something else entirely may be another order, if one line makes all these calls.
+    may_be_order = left is not None and left.by is None and any(from_one_line(r, waits[r], timeline) for r in odd)
+    skipped = left is not None and left.by != 0 and not may_be_order
     missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.held.on)]
     first = _first_of(missed, waits) if missed else waits.first([r for r in cycle if r not in odd] or cycle)
     found = _at_wait(first, PartingKind.CYCLE, waits, timeline)

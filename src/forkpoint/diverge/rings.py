@@ -11,7 +11,7 @@ from forkpoint.diverge.slots import sequence
 from forkpoint.diverge.waits import Wait, Waits, who_misses
 from forkpoint.model.entries import Tables
 from forkpoint.model.frames import in_two_threads, user_frames
-from forkpoint.model.op import Tokens
+from forkpoint.model.op import Frame, Tokens
 from forkpoint.model.timeline import GroupTimeline, Timeline
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -175,9 +175,27 @@ def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:
         return False  # the usual call comes, but later
     if not (trace.recent_ops[:at] == trace.recent_ops[at]).any():
         return True
-    if trace.recent_stacks[usual] == trace.recent_stacks[at]:
-        return False  # a loop over groups makes all calls from one line: only its order changed
+    if trace.recent_stacks[usual] == trace.recent_stacks[at] or from_one_line(rank, wait, timeline):
+        return False  # a loop over groups or functions makes all calls from one line: only its order changed
     return bool((trace.recent_calls[:at] == trace.recent_calls[at]).any())
+
+
+def from_one_line(rank: int, wait: Wait, timeline: Timeline) -> bool:
+    """The line that made the rank's usual call made this one, through another function: it takes functions from a list, a set or a
+    mapping, whose order may be what differs.
+    """
+    trace, record = timeline.traces[rank], wait.position.op.record_id
+    usual, stacks = usual_place(trace, record), timeline.tables.stacks
+    if usual is None:
+        return False
+    then = user_frames(stacks.get(int(trace.recent_stacks[usual]), ()))
+    pairs = enumerate(zip(reversed(then), reversed(user_frames(wait.position.op.stack)), strict=False))
+    parted = next(((depth, one, other) for depth, (one, other) in pairs if one != other), None)
+    return parted is not None and parted[0] > 0 and _function(parted[1]) != _function(parted[2])
+
+
+def _function(frame: Frame) -> tuple[str, str]:
+    return frame.filename, frame.name
 
 
 def _runs_ahead(past: list[int], now: list[int]) -> bool:

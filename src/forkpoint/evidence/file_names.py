@@ -117,6 +117,11 @@ class FileNames:
         found = own[-1:] or whole[-1:]
         return found[0].value if found else None
 
+    def varying(self, path: str) -> int | None:
+        """The only number in which files of this form differ."""
+        numbers, varying, _ = self._numbers(path)
+        return numbers[next(iter(varying))].value if len(varying) == 1 else None
+
     def counted(self, path: str) -> int | None:
         """The only number in which files of this form differ, if they count from 0 and none is called the master or the launcher:
         `job-worker-0.txt`, `job-worker-1.txt`, ...
@@ -172,6 +177,28 @@ def spelled_rank(path: str) -> int | None:
 def without_numbers(path: str) -> str:
     """Equal for files whose paths differ only in numbers."""
     return _NUMBER.sub("#", path)
+
+
+_WORDS = re.compile(r"[^/_.=\s-]*[A-Za-z][^/_.=\s-]*")
+
+
+class PathWords:
+    """Ranks by words in the paths of files whose rank is known: a host's name in `trace_rank_cn43_3` tells whose `cn43/stacks.txt` is."""
+
+    def __init__(self, known: Iterable[tuple[str, int]]) -> None:
+        self._ranks: dict[str, set[int]] = defaultdict(set)
+        for path, rank in known:
+            for word in _words(path):
+                self._ranks[word].add(rank)
+
+    def rank(self, path: str) -> int | None:
+        """The only one that its words point to, each by itself."""
+        found = {next(iter(ranks)) for word in _words(path) if len(ranks := self._ranks.get(word, set())) == 1}
+        return next(iter(found)) if len(found) == 1 else None
+
+
+def _words(path: str) -> list[str]:
+    return _WORDS.findall("/".join(path.split("/")[-_COMPONENTS:]))
 
 
 class RankHints(Struct, frozen=True):

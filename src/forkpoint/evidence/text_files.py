@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 
 from msgspec import Struct, field, structs
 
-from forkpoint.evidence.file_names import FileNames, spelled_rank, without_numbers
+from forkpoint.evidence.file_names import FileNames, PathWords, spelled_rank, without_numbers
 from forkpoint.evidence.files import SNIFF, Continued
 from forkpoint.evidence.logs import read_log
 from forkpoint.evidence.machine.kernel import kernel_remarks, looks_like_kernel_log, read_kernel_log
@@ -31,7 +31,8 @@ from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
 from forkpoint.evidence.values import join_values, looks_like_values, read_values
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark, SetAside
 from forkpoint.model.frames import user_frames
-from forkpoint.model.log import NO_ENDING, Ending, LogEvent, LogKind
+from forkpoint.model.log import NO_ENDING, Ending, LogEvent, LogKind, PrintedLine
+from forkpoint.model.traces import Traces
 from forkpoint.model.values import Values
 from forkpoint.model.world import RankPlace
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, attempt_of
@@ -95,6 +96,30 @@ def own_by_speaker(texts: "Sequence[TextReading]") -> "list[TextReading]":
         for text in alike
     }
     return [_given_to(text, next(iter(text.speakers))) if text.file in owned else text for text in texts]
+
+
+def own_by_number(texts: "Sequence[TextReading]") -> "list[TextReading]":
+    """If in files of one form the number in the path is the rank of whoever speaks there, it is so in those in which nobody names
+    itself: a process that aborts prints no prefix.
+    """
+    forms: dict[str, list[TextReading]] = defaultdict(list)
+    for text in texts:
+        if text.logs:
+            forms[without_numbers(text.file)].append(text)
+    found: dict[str, int] = {}
+    for alike in forms.values():
+        names = FileNames(text.file for text in alike)
+        numbers = {text.file: names.varying(text.file) for text in alike}
+        spoken = [t for t in alike if t.speakers]
+        shown = len(spoken) > 1 and all(_of_one_rank(t) and [*t.speakers] == [numbers[t.file]] for t in spoken)
+        found |= {t.file: n for t in alike if shown and t.placed is None and (n := numbers[t.file]) is not None}
+    nobodys = [t.file for t in texts if not t.speakers and t.logs == [(t.file, None)]]
+    return [
+        structs.replace(_given_to(t, found[t.file]), logs=[(t.file, found[t.file])])
+        if t.file in found and t.file in nobodys
+        else t
+        for t in texts
+    ]
 
 
 _ABORTED = "-6"
@@ -174,6 +199,8 @@ class TextReading(Struct):
     stacks: list[LiveStack] = field(default_factory=list[LiveStack])
     of_process: list[tuple[int, LiveStack]] = field(default_factory=list[tuple[int, LiveStack]])
     """(process id, stack) of processes whose rank only another file can tell."""
+    unnamed: list[LiveStack] = field(default_factory=list[LiveStack])
+    """Stacks of which nothing in the file, or in its own name, tells the rank."""
     processes: list[OfProcess] = field(default_factory=list[OfProcess])
     """Ranks of processes, according to a log."""
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
@@ -181,6 +208,7 @@ class TextReading(Struct):
     """It is a log whose last line is incomplete."""
     ending: Ending = NO_ENDING
     """How a log ends."""
+    printed: tuple[PrintedLine, ...] = ()
     placed: int | None = None
     """The rank that only the path suggests; its events count as that rank's unless other files contradict."""
     speakers: frozenset[int] = frozenset()
@@ -193,7 +221,8 @@ class TextReading(Struct):
 
     @property
     def says_anything(self) -> bool:
-        return bool(self.logs or self.stacks or self.of_process or self.remarks or self.states or any(self.values))
+        stacks = self.stacks or self.of_process or self.unnamed
+        return bool(self.logs or stacks or self.remarks or self.states or any(self.values))
 
 
 def with_texts(
@@ -203,8 +232,9 @@ def with_texts(
     traces = capture.traces
     texts, set_aside = keep_one_attempt(texts, choice)
     texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
-    texts = own_by_exit(own_by_speaker(texts))
+    texts = own_by_exit(own_by_number(own_by_speaker(texts)))
     texts, nameless, guessed = _with_processes(texts)
+    texts, unnamed = _with_words(texts, traces)
     places = agree([place for text in texts for place in text.places])
     logs = tuple(log for text in texts for log in text.logs)
     ranks = set(traces.ranks.tolist()) | {rank for _, rank in logs if rank is not None}
@@ -216,17 +246,18 @@ def with_texts(
         capture,
         traces=traces,
         values=values,
-        problems=(*capture.problems, *left_out, *nameless, *guessed),
+        problems=(*capture.problems, *left_out, *nameless, *guessed, *unnamed),
         nameless_stacks=tuple(problem.file for problem in nameless),
         set_aside=(*capture.set_aside, *set_aside),
         attempt=choice.attempt or 0,
         may_mix_attempts=bool(set_aside) and not all(attempt_of(trace.file) for trace in traces),
         steps=tuple(step for state in states for step in state.steps),
         events=tuple(event for text in texts for event in text.events),
-        stacks=tuple(stack for text in texts for stack in text.stacks),
+        stacks=tuple(_without_bystanders([stack for text in texts for stack in text.stacks])),
         logs=logs,
         cut_logs=frozenset(text.file for text in texts if text.is_cut),
         log_ends={text.file: text.ending for text in texts if text.ending.lines},
+        printed={text.file: text.printed for text in texts if text.printed},
         unanswered=_unanswered(empty, texts),
         empty_logs=_empty_logs(empty, texts),
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
@@ -260,6 +291,33 @@ def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], li
         for rank, file in counted.values()
     ]
     return owned, nameless, guessed
+
+
+def _with_words(texts: Sequence[TextReading], traces: Traces) -> tuple[list[TextReading], list[Problem]]:
+    """Assigns stacks without a rank by words that their paths share with files of just one rank, if each gets another one."""
+    alone = [text for text in texts if text.unnamed]
+    if not alone:
+        return list(texts), []
+    logs = [(text.file, rank) for text in texts if len(text.logs) == 1 for _, rank in text.logs if rank is not None]
+    words = PathWords([*((trace.file, trace.rank) for trace in traces), *logs])
+    found = {
+        text.file: rank for text in alone if len(text.unnamed) == 1 and (rank := words.rank(text.file)) is not None
+    }
+    found = found if len(set(found.values())) == len(found) else {}
+    owned = [
+        structs.replace(text, stacks=[*text.stacks, *(replace(s, rank=found[text.file]) for s in text.unnamed)])
+        if text.file in found
+        else text
+        for text in texts
+    ]
+    return owned, [
+        Problem(
+            text.file,
+            f"the rank of the stack at line {text.unnamed[0].line} is not known; put the rank in the file name (rank_3.txt)",
+        )
+        for text in alone
+        if text.file not in found
+    ]
 
 
 _COUNTED = 3
@@ -351,11 +409,8 @@ def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading, p
     unnamed = [stacks for stacks in standing if stacks.rank is None]
     if pid is not None and len(unnamed) == 1:
         reading.of_process.append((pid, _live_stack(unnamed[0], _NOBODY, name)))
-    elif unnamed:
-        problem = (
-            f"the rank of the stack at line {unnamed[0].line} is not known; put the rank in the file name (rank_3.txt)"
-        )
-        reading.problems.append(Problem(name, problem))
+    else:
+        reading.unnamed += [_live_stack(stacks, _NOBODY, name) for stacks in unnamed]
 
 
 def _live_stack(stacks: RankStacks, rank: int, file: str) -> LiveStack:
@@ -363,7 +418,27 @@ def _live_stack(stacks: RankStacks, rank: int, file: str) -> LiveStack:
     assert main is not None  # checked by the caller
     named = None if helper is None or helper.kind is ThreadKind.AUTOGRAD else helper.name or "another thread"
     others = [(t.name or "", t.stack) for t in stacks.threads if t.kind is ThreadKind.OTHER and user_frames(t.stack)]
-    return LiveStack(rank, file, stacks.line, stacks.stack, named, main.seen, tuple(others[:_OTHER_THREADS]))
+    on_top = len(helper.stack) if helper else 0
+    return LiveStack(rank, file, stacks.line, stacks.stack, named, main.seen, tuple(others[:_OTHER_THREADS]), on_top)
+
+
+def _without_bystanders(stacks: Sequence[LiveStack]) -> list[LiveStack]:
+    """A thread that other ranks run at the same line while their main threads do not wait for it, such as a heartbeat, is not what
+    this rank's main thread waits for.
+    """
+    running = {
+        (stack.rank, tuple((f.filename, f.line) for f in user_frames(thread)))
+        for stack in stacks
+        if not stack.on_top
+        for _, thread in stack.others
+    }
+    ranks = {rank for rank, _ in running}
+
+    def is_bystander(stack: LiveStack) -> bool:
+        lines = tuple((f.filename, f.line) for f in user_frames(stack.stack[: stack.on_top]))
+        return stack.thread is not None and any((rank, lines) in running for rank in ranks - {stack.rank})
+
+    return [replace(s, stack=s.stack[s.on_top :], thread=None, on_top=0) if is_bystander(s) else s for s in stacks]
 
 
 def _whole(data: bytes, stream: BinaryIO) -> io.BufferedIOBase:
@@ -394,6 +469,7 @@ def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None,
     reading.logs += [(name, owner) for owner in sorted(owners)] or [(name, None)]
     reading.events += log.events
     reading.ending = log.ending
+    reading.printed = log.printed
     reading.problems += log.problems
     _keep_stacks(log.stacks, name, reading)
     reading.processes += (*read_processes(text), *read_listed_processes(text))

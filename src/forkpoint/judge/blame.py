@@ -32,6 +32,15 @@ _IF_RAISED = frozenset({LogKind.NETWORK, LogKind.STORE, LogKind.RENDEZVOUS})
 """Also printed where a second try then succeeds: they count where an exception says that none did."""
 
 
+def uses_gloo(incident: Incident) -> bool:
+    """The dumps say so, or the words of calls that failed; and nothing speaks of NCCL."""
+    libs = {trace.comm_lib for trace in incident.timeline.traces.values()}
+    told = {e.kind for e in incident.capture.events}
+    said = any("gloo" in e.text for e in incident.capture.events if e.kind in (LogKind.PEER_TIMEOUT, LogKind.NETWORK))
+    by_nccl = told & {LogKind.WATCHDOG_TIMEOUT, LogKind.NCCL_INIT} or any(lib.startswith("nccl") for lib in libs)
+    return not by_nccl and (said or "gloo" in libs)
+
+
 def cut_off(incident: Incident) -> set[int]:
     """Ranks whose own words say that a peer closed its connection."""
     return {e.rank for e in find_closings(incident) if e.rank is not None}

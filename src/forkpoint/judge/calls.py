@@ -1,19 +1,25 @@
 """Comparing recorded calls: the same line or another, another order, arguments that no dump holds, who came late, the last slot."""
 
+import re
 from collections import Counter
 from itertools import pairwise
+from math import prod
 from statistics import median
+
+import numpy as np
 
 from forkpoint.diverge.cohorts import build_divergence, frontier_op
 from forkpoint.diverge.slots import SlotSequence, sequence
+from forkpoint.judge.blame import blames_peers
 from forkpoint.judge.cite import events_of, group_of
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.model.frames import in_side_thread, in_two_threads, user_frames
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
-from forkpoint.model.op import SYNCHRONISING, Frame, OpState, Stack
+from forkpoint.model.op import SYNCHRONISING, Frame, OpState, Signature, Stack, Tokens
 from forkpoint.model.timeline import GroupTimeline
-from forkpoint.model.trace import Track
+from forkpoint.model.trace import RankTrace, Track
+from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Comparing the calls of two sides of a divergence: the same line of code, the same ops in another order?
@@ -25,6 +31,28 @@ REORDER_WINDOW = 64
 def issuing(divergence: Divergence) -> tuple[Cohort, ...]:
     """Cohorts that issued an op in the slot."""
     return tuple(c for c in divergence.cohorts if c.op is not None)
+
+
+def says_nothing(divergence: Divergence, incident: Incident) -> bool:
+    """Somebody waits, and of all others the dumps do not show where they were: they are older."""
+    missed = {*divergence.unknown, *(rank for side in divergence.sides[1:] for rank in side)}
+    others = set(divergence.group.ranks) - set(divergence.sides[0])
+    hidden = {rank for rank in missed if rank in divergence.unknown or _was_dumped_before(rank, incident)}
+    older = missed == hidden and (others <= missed or any(map(_was_refused(incident).__contains__, missed)))
+    return divergence.how is PartingKind.ABSENCE and not divergence.odd and older
+
+
+def _was_refused(incident: Incident) -> set[int | None]:
+    """Ranks that gloo ended at once: whatever their dumps hold is older than that, and so are the dumps of their peers that miss them."""
+    return {e.rank for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER}
+
+
+def _was_dumped_before(rank: int, incident: Incident) -> bool:
+    """Nothing is pending in its dump, though a call of gloo's ended the rank, by its own words: the dump is older than that call."""
+    trace = incident.timeline.traces.get(rank)
+    if trace is None or trace.comm_lib != "gloo" or rank in incident.timeline.stands:
+        return False
+    return any(e.kind is LogKind.SIZES_DIFFER or blames_peers(e) for e in incident.said.get(rank, ()))
 
 
 def same_op(divergence: Divergence) -> bool:
@@ -53,12 +81,73 @@ def is_of_two_threads(divergence: Divergence, incident: Incident) -> bool:
     )
 
 
+def shares_group_with_thread(divergence: Divergence, incident: Incident) -> bool:
+    """NCCL's calls of the slot come from a thread that the program started, and others in the same group from its main thread. NCCL
+    needs one order of launches per communicator, and two threads have none, whatever numbers their calls get.
+    """
+    timeline, stacks = incident.timeline, [c.stack for c in issuing(divergence) if c.stack]
+    by_nccl = all(timeline.traces[r].comm_lib.startswith("nccl") for side in divergence.sides for r in side)
+    if not by_nccl or not stacks or divergence.channel is not None:
+        return False
+    made = {int(key) for rank in divergence.sides[0] for key in _made_in(timeline.traces[rank], divergence.group)}
+    others = [stack for key in made if (stack := timeline.tables.stacks.get(key))]
+    return in_two_threads([*stacks, *others])
+
+
+def _made_in(trace: RankTrace, group: ProcessGroup) -> Tokens:
+    """Where the recent calls of a group were made."""
+    index = [n for n, one in enumerate(trace.groups) if (one.name, one.desc) == (group.name, group.desc)]
+    return trace.recent_stacks[np.isin(trace.recent_groups, index)]
+
+
 def _have_called(site: tuple[Frame, ...], ranks: set[int], incident: Incident) -> bool:
     timeline = incident.timeline
     keys = {int(key) for rank in ranks if rank in timeline.traces for key in timeline.traces[rank].recent_stacks}
     issued = (timeline.tables.stacks.get(key) for key in keys)
     standing = (stack for live in incident.capture.stacks if live.rank in ranks for _, stack in live.others)
     return bool(site) and any(user_frames(stack)[:1] == site for stack in (*issued, *standing))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two sides made different calls, and of some members no dump tells what they did: the timeout in their log names their call.
+
+_LETTERS = re.compile(r"[^a-z]")
+
+
+def find_odd_by_words(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
+    """Who differs, counting members whose log names a call that one side made at that number, and the other did not."""
+    if divergence.odd or divergence.channel or len(divergence.sides) != 2 or divergence.how is not PartingKind.METADATA:
+        return ()
+    group = group_of(divergence, incident)
+    votes = [len(side) for side in divergence.sides]
+    for rank in divergence.unknown:
+        told = [e for e in events_of(rank, incident, LogKind.WATCHDOG_TIMEOUT) if _may_be_of_group(e, divergence)]
+        made = [any(_made(e, side, group) for e in told) for side in divergence.sides]
+        if made[0] != made[1]:
+            votes[made.index(True)] += 1
+    members = len(divergence.group.ranks) if divergence.group.declared else len(incident.timeline.world)
+    unseen = 0 if divergence.group.declared else incident.timeline.unseen
+    usual = votes.index(max(votes))
+    return divergence.sides[1 - usual] if 2 * votes[usual] > members + unseen else ()
+
+
+def _may_be_of_group(event: LogEvent, divergence: Divergence) -> bool:
+    """The line names this group, or none: then number, operation and size must tell."""
+    named = event.group.desc if event.group else None
+    return event.work is not None and named in (None, "", divergence.group.desc)
+
+
+def _made(event: LogEvent, side: tuple[int, ...], group: GroupTimeline) -> bool:
+    """A rank of this side made the call that the line names: the same number, operation and size."""
+    work = event.work
+    tracks = [track for rank in side if (track := group.track(rank))]
+    ends = [op for track in tracks for op in (track.first_active, track.last_done, track.last) if op]
+    made = [(op.seq, _LETTERS.sub("", s.op), _numel(s)) for op in ends for s in op.signatures]
+    return work is not None and (work.seq, _LETTERS.sub("", work.op.lower()), work.numel_in) in made
+
+
+def _numel(signature: Signature) -> int:
+    return sum(prod(size) for size in signature.input_sizes)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,11 +3,18 @@
 from msgspec.structs import replace
 
 from forkpoint.diverge.waits import Waits, find_waits
-from forkpoint.judge.calls import find_beside, holds_past, is_of_two_threads, is_reordered, same_call_site, same_op
-from forkpoint.judge.cite import live_stack
+from forkpoint.judge.calls import (
+    find_beside,
+    holds_past,
+    is_of_two_threads,
+    is_reordered,
+    same_call_site,
+    same_op,
+    says_nothing,
+)
 from forkpoint.judge.departures import find_departed
 from forkpoint.judge.refusal import Refused, find_refusal
-from forkpoint.judge.stacks import is_communicating
+from forkpoint.judge.stacks import find_standings, is_communicating
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.verdict import Cause, Finding
@@ -28,9 +35,11 @@ def recorded_job(incident: Incident) -> Job:
 
 
 def _in_unrecorded_calls(waits: Waits, incident: Incident) -> frozenset[int]:
-    """Ranks with nothing pending whose stack is in a communication call: one that their dump does not hold."""
-    seen = (s.rank for s in incident.capture.stacks if s.rank not in waits)
-    return frozenset(r for r in seen if (stack := live_stack(r, incident)) and is_communicating(stack.stack))
+    """Ranks with nothing pending whose stack, or the traceback with which a call of theirs ended, is in a communication call: one
+    that their dump does not hold.
+    """
+    seen = {rank: standing for rank, standing in find_standings(incident).items() if rank not in waits}
+    return frozenset(rank for rank, standing in seen.items() if is_communicating(standing.stack))
 
 
 def find_replay(
@@ -41,6 +50,8 @@ def find_replay(
     recorded = divergence is None or _is_recorded(divergence, incident)
     if not job.slots or not recorded or cause in _NOT_REPLAYED:
         return None
+    if divergence is None and incident.divergence is not None and says_nothing(incident.divergence, incident):
+        return None  # the dumps are older than what is claimed
     beside = frozenset(d.group for d in find_beside(divergence, incident)) if divergence else frozenset[ProcessGroup]()
     supposed = _supposed(cause, ranks, divergence, job)
     supposed += [replace(repair, beside=beside) for repair in supposed if beside and repair.group is not None]
@@ -122,7 +133,8 @@ def _supposed(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | Non
 
 def _at_divergence(cause: Cause, named: frozenset[int], divergence: Divergence, job: Job) -> list[Repair]:
     place = (divergence.group, divergence.channel, divergence.seq)
-    if cause in (Cause.GPU_STALL, Cause.TRANSPORT, Cause.STRAGGLER):
+    launched_apart = cause is Cause.ORDER_INVERSION and divergence.how is PartingKind.STUCK  # by two threads
+    if launched_apart or cause in (Cause.GPU_STALL, Cause.TRANSPORT, Cause.STRAGGLER):
         # A host that waits for its own GPU does not come either.
         return [Repair(RepairKind.FINISH, named, *place), Repair(RepairKind.GO_ON, named)]
     if cause is Cause.METADATA_MISMATCH:

@@ -38,6 +38,7 @@ _STALL_SHAPES = (
     Shape.SUBPROCESS,
     Shape.SLEEP,
 )
+_COMPUTES = ("torch/nn/modules/", "torch/nn/functional.py", "torch/optim/", "torch/_tensor.py", "torch/functional.py")
 _STORAGE_SHAPES = (Shape.FILE_IO, Shape.NETWORK_IO)
 # A wait is often wrapped: what the user's functions are called then says more than the lock at the end.
 _STORAGE_NAMES = re.compile(r"upload|download|save|write|read|open|flush|fsync|checkpoint|fetch|mount", re.IGNORECASE)
@@ -71,6 +72,12 @@ def is_at_work(stack: Stack) -> bool:
     user's own may call anything, `work.wait()` too.
     """
     return is_stalling(stack) or (find_shape(stack) is Shape.PYTHON and is_standard(stack[0]))
+
+
+def is_computing(stack: Stack) -> bool:
+    """Inside a layer or a function of torch that computes, and outside its communication. On a GPU such a line may wait for one."""
+    inside = place_of(stack[0]) if stack else ""
+    return find_shape(stack) is Shape.PYTHON and any(part in inside for part in _COMPUTES)
 
 
 def is_in_storage(stack: Stack) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant
 from forkpoint.judge.blame import TIMEOUTS, find_closings
+from forkpoint.judge.calls import says_nothing
 from forkpoint.judge.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
@@ -39,7 +40,7 @@ _AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
 
 
 def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
-    if incident.divergence is not None:
+    if incident.divergence is not None and not says_nothing(incident.divergence, incident):
         yield from _not_joined(incident)
         return
     readings = [*_by_words(incident), *_by_stacks(incident), *_nothing_wrong(incident)]

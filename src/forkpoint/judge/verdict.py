@@ -6,6 +6,7 @@ from dataclasses import replace
 from forkpoint.judge.cite import cite_remarks, fetch_written
 from forkpoint.judge.hypotheses import find_hypotheses
 from forkpoint.judge.moments import find_moments
+from forkpoint.judge.naming import name_by_lines
 from forkpoint.judge.symptom import find_symptom, summarise_coverage
 from forkpoint.judge.telling import barest, undecided_headlines
 from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
@@ -26,6 +27,9 @@ def judge(incident: Incident, findings: tuple[Finding, ...], parts: Parts) -> Ve
     remarks = parts.run("the remarks of machines", lambda: tuple(cite_remarks(strongest.suspects, incident)), ())
     best = replace(strongest, evidence=tuple(dict.fromkeys((*strongest.evidence, *remarks))))
     hypotheses = () if best.cause is Cause.HEALTHY else _hypotheses(incident, (best, *others), parts)
+    named = parts.run("what ranks printed", lambda: name_by_lines(best, hypotheses, incident), best)
+    if named is not best:
+        best, hypotheses = named, _hypotheses(incident, (named, *others), parts)
     return Verdict(
         symptom=parts.run("the symptom", lambda: _symptom(best, incident), None),
         cause=best.cause,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forkpoint.model.entries import Tables
-from forkpoint.model.log import Ending, LogEvent
+from forkpoint.model.log import Ending, LogEvent, PrintedLine
 from forkpoint.model.op import Stack
 from forkpoint.model.traces import Traces
 from forkpoint.model.values import NO_VALUES, Values
@@ -26,6 +26,8 @@ class LiveStack:
     """How often the file shows this stack."""
     others: tuple[tuple[str, Stack], ...] = ()
     """Other threads that run the program's own code: name and stack."""
+    on_top: int = 0
+    """How many of the innermost frames are that other thread's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class Capture:
     """Logs that end within a line: copied while they grew, or cut. What they do not mention proves nothing."""
     log_ends: Mapping[str, Ending] = field(default_factory=dict[str, Ending])
     """How each log ends, by file."""
+    printed: Mapping[str, tuple[PrintedLine, ...]] = field(default_factory=dict[str, tuple[PrintedLine, ...]])
+    """What the program printed at the beginning and the end of each log, by file."""
     remarks: tuple[Remark, ...] = ()
     places: tuple[RankPlace, ...] = ()
     steps: tuple[StepCount, ...] = ()

@@ -227,3 +227,12 @@ class Ending(Struct, frozen=True):
 
 
 NO_ENDING = Ending()
+
+
+class PrintedLine(Struct, frozen=True):
+    """A line that the program itself printed, kept so that ranks can be compared."""
+
+    line: int
+    rank: int | None
+    """Who printed it, by its prefix; None: the log's owner, if it has one."""
+    text: str

@@ -5,13 +5,15 @@ Proofs that two dumps come from different runs:
 - they state different worlds, or come from different recorders (NCCL's and gloo's number their calls separately);
 - their folders are named after different attempts (`attempt_0`, `attempt_1`, as torchrun names them);
 - their entries lie further apart in time than the longest timeout of an op: no rank runs that long without its peers;
-- sequence numbers run backwards in time: one rank had finished seq 500 before another issued seq 3 of the same group;
+- sequence numbers run backwards in time: one rank had finished seq 500 before another issued seq 3 of the same group, or a rank
+  issued seq 3 a second time after all that an older dump of it holds;
 - they were started from different scripts and have no call in common;
 - they belong to one rank and hold different calls in the same slot.
 """
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -29,6 +31,8 @@ _UNKNOWN_TIMEOUT_MS = 1_800_000
 """For dumps that do not state a timeout: torch's longest default (30 minutes, before torch 2.2)."""
 CLOCKS_APART_NS = 10 * _NS
 """Clocks of two hosts may differ by this much; only a longer time difference proves an order."""
+_OUTSTANDING = 16
+"""Calls of one group that a program has made and not waited for: more than gradients in buckets, whose calls gloo makes one by one."""
 _ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
 
 
@@ -179,7 +183,8 @@ def _find_runs(traces: Traces) -> list[Ints]:
     by_label = [order[[label == one for label in labels]] for one in sorted(set(labels))] or [order]
     longest = _longest_timeout(traces) * _NS_PER_MS
     apart = [part for run in by_label for part in _split_by_time(run, first, last, longest)]
-    return [part for run in apart for part in _split_by_restart(run, traces)]
+    again = [part for run in apart for part in _split_by_repetition(run, traces)]
+    return [part for run in again for part in _split_by_restart(run, traces)]
 
 
 def _are_labelled(traces: Traces) -> bool:
@@ -202,6 +207,26 @@ def _timeouts(trace: RankTrace) -> Iterator[int]:
     return (track.last.timeout_ms for track in tracks if track)
 
 
+def _split_by_repetition(run: Ints, traces: Traces) -> list[Ints]:
+    """Two dumps of one rank of which the newer begins with numbers that the older has: what begins after the older one's last entry is
+    from the newer run.
+    """
+    first, last, ranks = traces.heads["first_ns"], traces.heads["last_ns"], traces.ranks
+    copies = [run[ranks[run] == rank] for rank in np.unique(ranks[run]).tolist()]
+    cuts = sorted(
+        int(last[older])
+        for dumps in copies
+        for older, newer in pairwise(dumps[np.argsort(first[dumps])].tolist())
+        if last[older] < first[newer] and _numbers_repeat(traces[older], traces[newer])
+    )
+    return [part for part in np.split(run, np.searchsorted(first[run], cuts, side="right")) if part.size]
+
+
+def _numbers_repeat(older: RankTrace, newer: RankTrace) -> bool:
+    reached = {group.key: group.collectives.last.seq for group in older.groups if group.collectives}
+    return any(g.collectives and g.key in reached and g.collectives.first_seq <= reached[g.key] for g in newer.groups)
+
+
 def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
     """When one member has finished a synchronising op, every member has issued it. A rank that issues it later is from a new
     run.
@@ -216,8 +241,12 @@ def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
         parts[-1].append(at)
         for group in trace.groups:
             done = group.collectives.last_done if group.collectives and group.members else None
-            if done and done.completed_ns and all(s.op in SYNCHRONISING for s in done.signatures):
-                finished.setdefault(group.key, []).append((done.seq, done.completed_ns))
+            if done and all(s.op in SYNCHRONISING for s in done.signatures):
+                # gloo does not record when a call was done; those far behind the last one were before that was made.
+                seq, ns = (
+                    (done.seq, done.completed_ns) if done.completed_ns else (done.seq - _OUTSTANDING, trace.last_ns)
+                )
+                finished.setdefault(group.key, []).append((seq, ns))
     return [np.array(part) for part in parts]
 
 
@@ -243,7 +272,7 @@ def _other_run(at: int, main: Ints, traces: Traces) -> str:
     before = int(first[main].min()) - int(last[at])
     after = int(first[at]) - int(last[main].max())
     if max(before, after) <= _longest_timeout(traces) * _NS_PER_MS:
-        return "from another run: its sequence numbers begin again although others had already finished them"
+        return "from another run: sequence numbers begin again between it and the judged dumps"
     which = "end {} before" if before > 0 else "begin {} after"
     return f"from another run: its entries {which.format(_seconds(max(before, after)))} the judged ones"
 

@@ -23,7 +23,8 @@ _FRAME = re.compile(
 _EXCEPTION = re.compile(
     r"(?P<name>[A-Za-z_]\w{0,80}(?:\.\w{1,80}){0,12}+)(?P<call>\([\w.]{1,80}\))?(?::\s?(?P<what>.*))?$"
 )
-_SUFFIXES = ("Error", "Exception", "Interrupt", "Exit", "Iteration", "Warning", "Group")
+_SUFFIXES = ("Error", "Exception", "Interrupt", "Exit", "Iteration", "Warning", "Group", ".error")
+"""The last is that of old modules: `zlib.error`, `struct.error`, `socket.error`."""
 _QUALIFIED = re.compile(r"\.[A-Z]\w{0,80}$")
 """`queue.Empty`: Python prints the module of every class that is not built in, so `loss: 2.1` is not an exception."""
 _CHAINS = {

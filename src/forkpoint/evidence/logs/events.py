@@ -11,7 +11,7 @@ from forkpoint.evidence.logs.patterns import Pattern
 from forkpoint.evidence.stacks.threads import RankStacks
 from forkpoint.evidence.text import clean
 from forkpoint.model.capture import Problem
-from forkpoint.model.log import NO_ENDING, QUIET, Counters, Ending, LogEvent, LogKind, Speaker, Work
+from forkpoint.model.log import NO_ENDING, QUIET, Counters, Ending, LogEvent, LogKind, PrintedLine, Speaker, Work
 
 _LOUD_EACH = 25
 _QUIET_EACH = 16
@@ -47,6 +47,7 @@ class LogReading(Struct, frozen=True):
     lines: int
     bytes: int
     ending: Ending = NO_ENDING
+    printed: tuple[PrintedLine, ...] = ()
     stacks: tuple[RankStacks, ...] = ()
     """Thread stacks that programs and debuggers printed. Their rank is None if nothing says it."""
     left_out: tuple[LeftOut, ...] = ()

@@ -31,12 +31,13 @@ from forkpoint.evidence.logs.lines import (
     split_lines,
 )
 from forkpoint.evidence.logs.patterns import TRACEBACK, match_line, patterns, scan_literals
+from forkpoint.evidence.logs.printed import keep_printed
 from forkpoint.evidence.logs.search import LineFinder, Ripgrep, RipgrepFailed, is_hit, reopened, ripgrep
 from forkpoint.evidence.logs.speakers import LogSpeakers
 from forkpoint.evidence.stacks.read import MARKS, StackLines
 from forkpoint.evidence.text import clean
 from forkpoint.model.capture import Problem
-from forkpoint.model.log import LogEvent, LogKind, Speaker
+from forkpoint.model.log import LogEvent, LogKind, PrintedLine, Speaker
 
 _END = 1 << 16
 _LONG = 1 << 14
@@ -220,9 +221,22 @@ class LogReader:
             lines=lines,
             bytes=size,
             ending=heard.ending(lines),
+            printed=self._printed(lines),
             left_out=tuple(self._keeper.left_out()),
             problems=tuple(self._problems(cut)),
         )
+
+    def _printed(self, lines: int) -> tuple[PrintedLine, ...]:
+        """In a log of many ranks each line's prefix says who printed it."""
+        heard = self._heard
+        of_many = self._rank is None or heard.of_many
+
+        def rank_of(line: ParsedLine) -> int | None:
+            event = base_event(line, self._file, 0, None)
+            rank = _settled(KeptEvent(event, _is_sure(line)), heard, None).rank if of_many else None
+            return heard.program_rank(line.message) if of_many and rank is None else rank
+
+        return keep_printed(heard.ends(lines), rank_of, of_many=of_many)
 
     def _speakers(self, kept: list[KeptEvent]) -> frozenset[int]:
         heard = self._heard

@@ -34,6 +34,10 @@ _OWN_WORD = re.compile(
     r"(?:[\])>:|]| [|-]| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
 )
 """How programs begin their own lines: a time, a level, a logger, `[rank 2]` or `rank 2:`."""
+_BRACKETED = re.compile(
+    rf"{_STAMP}{_LEVEL}(?:[\w.-]{{1,40}} {{1,4}}){{0,2}}[\[(<](?:global )?[Rr]ank[ _:=#-]{{0,2}}(\d{{1,7}})[\])>]"
+)
+"""In brackets it may also follow bare words: `2026-11-18 02:29:08,168 callbacks [rank 0] ...`."""
 _OWN_NUMBER = re.compile(rf"{_STAMP}{_LEVEL}[\[(<](\d{{1,5}})[\])>][ :]")
 """`[2] epoch 0 ...`: a rank only if the numbers of all lines are those of the job's ranks."""
 _HEAD = 512
@@ -47,6 +51,7 @@ _TIME_LINES = 200
 _LAST = 40
 """Lines at the end of a log that are kept."""
 _SHOWN = 200
+_BEGINNING = 1 << 15
 _OF_TORCH = re.compile(r"\[[IWEF]\d{3,4} \d\d:|^[IWE]\d{4} \d\d:| NCCL (?:INFO|WARN) ")
 """Lines from torch's and NCCL's own threads: they do not show that the program is running."""
 _OF_A_STACK = re.compile(
@@ -90,18 +95,21 @@ class LogSpeakers:
         self._labelled = False
         self._words: set[int] = set()
         """Ranks that the program's own prefixes name."""
+        self._looked = 0
         self._numbers: list[int] = []
         """Numbers in brackets at the beginning of lines, in their order."""
         self._once = once
         self._bytes = 0
         self._chunks = 0
         self._skipped = False
+        self._first = b""
         self._last = b""
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next lines, in order."""
         if not self._chunks:
             self._look_at_beginning(chunk)
+            self._first = chunk if len(chunk) <= _BEGINNING else chunk[:_BEGINNING].rpartition(b"\n")[0]
         if self.wants_next():
             self._listen(chunk)
         else:
@@ -145,14 +153,17 @@ class LogSpeakers:
 
     def program_rank(self, message: str) -> int | None:
         """Who speaks, by a prefix of the program's own."""
-        if named := _OWN_WORD.match(message):
+        if named := _OWN_WORD.match(message) or _BRACKETED.match(message):
             return int(named[1])
         found = _OWN_NUMBER.match(message) if self._numbers_are_ranks() else None
         return int(found[1]) if found else None
 
     def _numbers_are_ranks(self) -> bool:
-        """They are just those of the ranks that torch's own lines name, and ranks take turns: steps would only grow."""
-        heard = set(range(max(self.ranks, default=-1) + 1))
+        """They are just those of the ranks that torch's own lines name, and ranks take turns: steps would only grow. Where torch names
+        none, they count from 0 and nearly every line has one.
+        """
+        everywhere = not self.ranks and 5 * len(self._numbers) >= 4 * self._looked
+        heard = set(range(max(self._numbers if everywhere else self.ranks, default=-1) + 1))
         turns = sum(later < one for one, later in pairwise(self._numbers))
         return len(heard) > 1 and set(self._numbers) == heard and turns * 2 * len(heard) >= len(self._numbers)
 
@@ -179,6 +190,12 @@ class LogSpeakers:
             done=lines - len(texts) + done[-1] + 1 if done else None,
             done_by=frozenset(int(named[1]) for at in done if (named := _CALLS_ITSELF.search(texts[at]))),
         )
+
+    def ends(self, lines: int) -> Iterator[tuple[int, str]]:
+        """(number, text) of the lines at the beginning and at the end of the log. `lines`: as above."""
+        first, last = split_lines(self._first), split_lines(self._last[-_NOTICED:])
+        numbered = dict(enumerate(first, 1)) | dict(enumerate(last, lines - len(last) + 1))
+        yield from ((number, decode_line(raw, _HEAD)) for number, raw in sorted(numbered.items()))
 
     def notices(self) -> Iterator[tuple[LogKind, int, ParsedLine]]:
         """(kind, number of lines after it, line) of lines near the end in which the program says that it skipped something, or a
@@ -207,6 +224,7 @@ class LogSpeakers:
 
     def _look_at_beginning(self, chunk: bytes) -> None:
         lines = split_lines(chunk)[:_LOOKED_AT]
+        self._looked = len(lines)
         labelled = 0
         for raw in lines:
             line = parse_line(raw[:_HEAD].decode("utf-8", "replace"))
@@ -221,7 +239,7 @@ class LogSpeakers:
         self._labelled = labelled * 2 > len(lines)
 
     def _hear_program(self, message: str) -> None:
-        if named := _OWN_WORD.match(message):
+        if named := _OWN_WORD.match(message) or _BRACKETED.match(message):
             self._words.add(int(named[1]))
         elif number := _OWN_NUMBER.match(message):
             self._numbers.append(int(number[1]))

@@ -83,17 +83,18 @@ def _lines(text: str) -> list[str]:
 #       <no Python frame>
 #
 # The number is the global rank. A rank that did not answer has `Error: 500` in its block; such ranks are also listed on
-# top (`PARTIAL DATA: 1/2 workers responded`).
+# top (`PARTIAL DATA: 1/2 workers responded`). People who put several stacks into one file write headings of their own:
+# `# rank 0 pid 26262`, `--- rank 3 ---`.
 
-_BLOCK = re.compile(r"=== Rank (\d{1,7}): .{0,2000} ===\s*$")
-_SERVER_PREAMBLE = re.compile(r"=== Rank \d{1,7}: |PARTIAL DATA: \d|  Rank \d{1,7}: |Error: \d{3}\s*$")
+_BLOCK = re.compile(r"[#=*>-]{1,20} {0,2}\[?(?:global[ _-]?)?[Rr]ank[ _:=#-]{0,2}(\d{1,7})\b.{0,2000}$")
+_SERVER_PREAMBLE = re.compile(rf"{_BLOCK.pattern}|PARTIAL DATA: \d|  Rank \d{{1,7}}: |Error: \d{{3}}\s*$")
 
 _RankBlock = tuple[int, int, Sequence[str]]
 """Rank, number of its first line in the file, lines."""
 
 
 def _begins_block(line: str) -> bool:
-    return line.startswith("=== Rank ") and bool(_BLOCK.match(line))
+    return line[:1] in "#=*>-" and bool(_BLOCK.match(line))
 
 
 def _is_server_preamble(line: str) -> bool:

@@ -74,13 +74,15 @@ class RankStacks(Struct, frozen=True):
     @property
     def helper(self) -> Thread | None:
         """The thread for which main waits: autograd's in `backward`; or, if main waits for a lock, a future or a queue, the
-        only other busy thread.
+        only other busy thread; of a future, the only busy one of a pool.
         """
         main = self.main.stack if self.main else ()
         if next((bare_name(f) for f in main if is_python(f)), "") == "_engine_run_backward":
             found = [t for t in self.threads if t.kind is ThreadKind.AUTOGRAD and has_python(t.stack)]
         elif main and find_shape(main) is Shape.LOCK:
-            found = [t for t in self.threads if t.kind is ThreadKind.OTHER and _is_busy(t)]
+            busy = [t for t in self.threads if t.kind is ThreadKind.OTHER and _is_busy(t)]
+            pooled = [t for t in busy if _has_file(t.stack, _POOL)] if _has_file(main, _FUTURE) else []
+            found = pooled or busy
         else:
             found = []
         return found[0] if len(found) == 1 else None
@@ -92,6 +94,13 @@ class RankStacks(Struct, frozen=True):
         """
         main, helper = self.main, self.helper
         return ((helper.stack if helper else ()) + main.stack) if main else ()
+
+
+_FUTURE, _POOL = "/concurrent/futures/_base.py", "/concurrent/futures/thread.py"
+
+
+def _has_file(stack: Stack, name: str) -> bool:
+    return any(frame.filename.endswith(name) for frame in stack)
 
 
 _AT_WORK = frozenset(

@@ -31,6 +31,7 @@ from dataclasses import replace
 
 from forkpoint.judge.blame import cut_off
 from forkpoint.judge.calls import (
+    find_odd_by_words,
     find_odd_in_all,
     holds_past,
     is_of_two_threads,
@@ -39,6 +40,7 @@ from forkpoint.judge.calls import (
     may_be_reordered,
     same_call_site,
     same_op,
+    says_nothing,
 )
 from forkpoint.judge.cite import (
     DECIDED,
@@ -77,7 +79,7 @@ from forkpoint.judge.stacks import (
 )
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still
 from forkpoint.judge.telling import first_words
-from forkpoint.model.frames import bare_name, short_name, user_frames, user_place
+from forkpoint.model.frames import bare_name, in_side_thread, short_name, user_frames, user_place
 from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
@@ -115,16 +117,16 @@ def find(incident: Incident) -> Iterator[Finding]:
             ),
             fixes=(_ALL_MAKE_GROUPS,),
         )
-    elif divergence is None and (finding := _by_stacks(incident)):
+    elif divergence is None and (finding := _by_stacks(incident) or _not_at_set_up(incident)):
         yield finding
     elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
         told = f"at {describe_slot(refusal.divergence)} {refusal.told_places}; {refusal.told}"
         finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
         plain = tell_refusal(refusal, incident)
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence), headlines=plain)
-    elif divergence is None and refused_sizes(incident) and (notice := find_lone_notice(incident)):
-        if not refused_in_all_to_all(incident):
-            yield _noticed(notice, incident)
+    elif (divergence is None or says_nothing(divergence, incident)) and refused_sizes(incident):
+        notice = None if refused_in_all_to_all(incident) else find_lone_notice(incident)
+        yield from (_noticed(one, incident) for one in (notice,) if one)
     else:
         yield from _left_by_itself(divergence, incident)
 
@@ -135,6 +137,8 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
         return _led_aside(divergence, handling, incident)
     if _is_other_path(divergence, incident):
         return _parted(divergence, incident)
+    if _is_alone_in_group(divergence, incident):
+        return _parted(replace(divergence, odd=divergence.sides[0]), incident)
     away = find_elsewhere_by_stacks(divergence, incident)
     if not away:
         return _announced(divergence, incident)
@@ -142,6 +146,24 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
     finding = _finding(named, away, _tell(named, incident), LIKELY, incident)
     cited = (*_cite_stacks(away, incident), *finding.evidence)
     return replace(finding, evidence=cited, headlines=tell_parting(named, incident))
+
+
+def _is_alone_in_group(divergence: Divergence, incident: Incident) -> bool:
+    """A thread of one rank made the first call of a group that no other rank ever used, and all others that are seen wait elsewhere."""
+    timeline, present = incident.timeline, divergence.sides[0]
+    alone = (
+        divergence.how is PartingKind.ABSENCE and len(present) == 1 and divergence.seq == 1 and not divergence.channel
+    )
+    stacks = [c.stack for c in divergence.cohorts if c.op and c.stack]
+    if not alone or not stacks or not all(map(in_side_thread, stacks)):
+        return False
+    main = live_stack(present[0], incident)  # stacks are taken of jobs that stand still
+    if not hang_is_shown(incident) and not (main and not is_communicating(main.stack)):
+        return False
+    others = [rank for rank in timeline.traces if rank not in present]
+    used = {group.desc for rank in others for group in timeline.traces[rank].groups if group.collectives}
+    waiting = all(rank in timeline.stands and not timeline.traces[rank].is_partial for rank in others)
+    return len(others) > timeline.unseen + 1 and divergence.group.desc not in used and waiting
 
 
 def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
@@ -162,7 +184,8 @@ def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
 
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
     """Where no vote of dumps tells who differs, stacks of the other members may, or a rank may have said so itself."""
-    by_stacks, by_vote = find_odd_by_stacks(divergence, incident), find_odd_in_all(divergence, incident)
+    by_vote = find_odd_in_all(divergence, incident) or find_odd_by_words(divergence, incident)
+    by_stacks = find_odd_by_stacks(divergence, incident)
     words = None if by_vote or by_stacks else find_last_words(divergence.sides, incident)
     odd = (words.rank,) if words and words.rank is not None else by_vote or by_stacks
     named = replace(divergence, odd=odd)
@@ -238,6 +261,35 @@ def _by_stacks(incident: Incident) -> Finding | None:
     return None
 
 
+_ASKS_FOR_ID = "retrieving ncclUniqueId from [0]"
+
+
+def _not_at_set_up(incident: Incident) -> Finding | None:
+    """All ranks but the first ask it for the id of a communicator, and it does not come: by its own log it is in another call."""
+    asking = {e.rank: e for e in incident.capture.events if _ASKS_FOR_ID in e.text and e.rank is not None}
+    rest = set(incident.timeline.world) - asking.keys()
+    if (
+        len(asking) < len(rest) + 1
+        or rest != {min(incident.timeline.world, default=-1)}
+        or incident.timeline.unseen > 1
+    ):
+        return None
+    (first,) = rest
+    waits = [e for e in incident.said.get(first, ()) if e.kind is LogKind.WATCHDOG_TIMEOUT and e.work]
+    if not waits:
+        return None
+    told = f"rank {first} did not come to the communicator that {name_ranks(sorted(asking))} set up"
+    finding = _finding(
+        None,
+        (first,),
+        f"{told}; it waits for them in {waits[0].work.op.lower() if waits[0].work else ''}",
+        LIKELY,
+        incident,
+    )
+    cited = (cite_event(waits[0]), *(cite_event(e) for e in list(asking.values())[:3]))
+    return replace(finding, evidence=cited, headlines=with_endings(told, " and waits for them in another call"))
+
+
 def _all_make_a_group(incident: Incident) -> tuple[Standing, ...]:
     """Every rank stands in `new_group` at one line of a job that communicated before. torch counts groups on each rank and
     names them by that count, so that ranks with different counts wait for each other under different names.
@@ -258,7 +310,7 @@ def _noticed(notice: LogEvent, incident: Incident) -> Finding:
     summary = (
         f"only rank {notice.rank} logged: {notice.text}; then {receiver} got data of another size than it expected"
     )
-    finding = _finding(incident.divergence, (notice.rank,), summary, LIKELY, incident)
+    finding = _finding(None, (notice.rank,), summary, LIKELY, incident)
     return replace(
         finding,
         evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2]), *finding.evidence),

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.judge.blame import cuda_errors, network_events
-from forkpoint.judge.calls import holds_past, late_ranks, may_differ_unseen
+from forkpoint.judge.calls import holds_past, late_ranks, may_differ_unseen, shares_group_with_thread
 from forkpoint.judge.cite import (
     DECIDED,
     LIKELY,
@@ -62,7 +62,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield from _message_stuck(divergence, divergence.channel, incident)
     elif divergence.how is PartingKind.ABSENCE:
         yield from _host_waits(divergence, incident)
-    elif divergence.how is PartingKind.STUCK and not _is_on_cpu(divergence, incident):
+    elif divergence.how is PartingKind.STUCK and not (
+        _is_on_cpu(divergence, incident) or shares_group_with_thread(divergence, incident)
+    ):
         yield from _op_stuck(divergence, incident)
 
 

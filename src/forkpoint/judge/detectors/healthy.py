@@ -15,6 +15,9 @@ from forkpoint.model.verdict import Action, Cause, Evidence, Finding
 
 _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
 _BY_A_PERSON = "KeyboardInterrupt"
+_TOLD_TO_STOP = re.compile(
+    r"\b(?:received|caught|got|handling)\b.{0,20}\b(?:SIGTERM|SIGINT|signal (?:15|2))\b", re.IGNORECASE
+)
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -71,6 +74,8 @@ def _well_by_logs(incident: Incident) -> str | None:
         return "every rank says that it was done: the dumps were taken while the job ran" if ended else None
     if _all_ended_in_order(incident):
         return "the job ended in order, and no log reports a failure after that"
+    if _were_all_told_to_stop(incident):
+        return "every rank was told to stop by a signal and did, and no log reports a failure before that"
     if _all_were_interrupted(incident):
         return (
             "a person interrupted the job: every rank was at the same place, and no log reports a failure before that"
@@ -119,6 +124,18 @@ def _all_were_interrupted(incident: Incident) -> bool:
     return len(world) > 1 and ranks >= world and len(places) == 1
 
 
+def _were_all_told_to_stop(incident: Incident) -> bool:
+    """A rank that is stuck in a call does not get to print it."""
+    owners = dict(incident.capture.logs)
+    told = {
+        line.rank if line.rank is not None else owners.get(file)
+        for file, lines in incident.capture.printed.items()
+        for line in lines
+        if _TOLD_TO_STOP.search(line.text)
+    }
+    return len(told) > 1 and told >= set(incident.timeline.world) and incident.timeline.unseen <= 1
+
+
 def _all_ended_in_order(incident: Incident) -> bool:
     """The launcher saw the job succeed; or every rank with a log says that it was done, or destroyed its groups; or one says
     that it was done, and all reached the same step.
@@ -161,4 +178,8 @@ def _interrupted(incident: Incident) -> dict[str, int]:
         by_launcher = event.pattern == "agent-stopped" or event.kind is LogKind.CANCELLED
         if event.exception == _BY_A_PERSON or by_launcher:
             found.setdefault(event.file, event.line)
+    if _were_all_told_to_stop(incident):
+        for file, lines in incident.capture.printed.items():
+            told = [line.line for line in lines if _TOLD_TO_STOP.search(line.text)]
+            found |= {file: min(told[0], found.get(file, told[0]))} if told else {}
     return found

@@ -22,7 +22,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from forkpoint.diverge.replicas import Replicas
-from forkpoint.judge.blame import TIMEOUTS, cut_off, is_connecting
+from forkpoint.judge.blame import TIMEOUTS, cut_off, is_connecting, uses_gloo
 from forkpoint.judge.calls import may_differ_unseen
 from forkpoint.judge.cite import (
     DECIDED,
@@ -43,6 +43,7 @@ from forkpoint.judge.stacks import (
     find_standings,
     is_at_work,
     is_communicating,
+    is_computing,
     is_in_storage,
     is_waiting_for_ranks,
     waits_for_gpu,
@@ -190,19 +191,29 @@ def _is_quiet(rank: int, incident: Incident) -> bool:
 def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     """No recorded call is pending: every rank is seen, some wait for others, and what holds the few that do not is plain."""
     stacks = {s.rank: s for s in sorted(incident.capture.stacks, key=lambda s: (s.file, s.line))}
-    held = [s for s in stacks.values() if is_at_work(s.stack)]
+    on_cpu = uses_gloo(incident)
+    held = [s for s in stacks.values() if is_at_work(s.stack) or (on_cpu and is_computing(s.stack))]
     waiting = [s for s in stacks.values() if is_waiting_for_ranks(s.stack)]
     missing = len(set(incident.timeline.world) - stacks.keys())
-    if (
-        not held
-        or len(held) + len(waiting) < len(stacks)
-        or len(waiting) <= len(held) + missing
-        or is_connecting(incident)
-    ):
+    outvoted = len(waiting) > len(held) + missing or (not missing and bool(waiting) and _are_on_the_way(held, waiting))
+    if not held or len(held) + len(waiting) < len(stacks) or not outvoted or is_connecting(incident):
         return
     if has_ops(incident) and not stands_still(incident):
         return  # a job that goes on may be seen so, too
     yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
+
+
+def _are_on_the_way(held: list[LiveStack], waiting: list[LiveStack]) -> bool:
+    """They are in a function that was called, from an earlier line, by the one in which the others wait: they have only not come yet."""
+    return all(_is_before(one.stack, other.stack) for one in held for other in waiting)
+
+
+def _is_before(stack: Stack, waiting: Stack) -> bool:
+    pairs = zip(reversed(user_frames(stack)), reversed(user_frames(waiting)), strict=False)
+    parted = next(((one, other) for one, other in pairs if one != other), None)
+    return parted is not None and (
+        (parted[0].filename, parted[0].name) == (parted[1].filename, parted[1].name) and parted[0].line < parted[1].line
+    )
 
 
 def _alone_outside(incident: Incident) -> Iterator[Finding]:

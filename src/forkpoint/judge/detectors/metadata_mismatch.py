@@ -24,10 +24,18 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.calls import find_two_roots, issuing, may_be_reordered, may_differ_unseen, same_call_site, same_op
+from forkpoint.judge.calls import (
+    find_two_roots,
+    issuing,
+    may_be_reordered,
+    may_differ_unseen,
+    same_call_site,
+    same_op,
+    says_nothing,
+)
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
+from forkpoint.judge.contrast import Contrast, find_lone_contrast
 from forkpoint.judge.log_lines import ModelMismatch, find_call_mismatch, find_lone_notice, find_model_mismatch
-from forkpoint.judge.printed_values import Dissent, find_dissent
 from forkpoint.judge.refusal import (
     Refused,
     find_refusal,
@@ -35,6 +43,7 @@ from forkpoint.judge.refusal import (
     refused_in_all_to_all,
     refused_sizes,
 )
+from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.judge.telling import first_words, others
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_call, plain_place, plain_ranks, with_endings
@@ -55,7 +64,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         plain = _plain_refusal(refusal.stack.rank, refusal.event, refusal.divergence)
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence), headlines=plain)
     divergence = incident.divergence
-    if divergence is None or _says_nothing(divergence):
+    if divergence is None or says_nothing(divergence, incident):
         yield from _by_words(incident)
     if divergence is None:
         return
@@ -68,16 +77,14 @@ def find(incident: Incident) -> Iterator[Finding]:
             divergence, f"was called with arguments that do not match: {called}{completed}", STRONG, incident
         )
         yield replace(finding, headlines=_headlines(divergence, incident))
-    elif (dissent := _dissent_on_root(divergence, incident)) is not None:
-        named = replace(divergence, odd=(dissent.rank,))
+    elif (odd := _odd_about_root(divergence, incident)) is not None:
+        named, rank = replace(divergence, odd=odd.ranks), odd.ranks[0]
         what = "was split differently on one rank" if _is_all_to_all(divergence) else "had more than one root"
-        says = f'or a call before it {what}: rank {dissent.rank} printed "{dissent.line}", the others "{dissent.usual}"'
+        says = f'or a call before it {what}: rank {rank} printed "{odd.own}", the others "{odd.usual}"'
         finding = _finding(named, says, LIKELY, incident)
         did = "split its data differently from" if _is_all_to_all(divergence) else "took another root than"
-        plain = (
-            f"rank {dissent.rank} {did} the others in {_call(divergence)} or one before; what it printed there differs"
-        )
-        yield replace(finding, evidence=(*dissent.evidence, *finding.evidence), headlines=(plain,))
+        plain = f"rank {rank} {did} the others in {_call(divergence)} or one before; what it printed there differs"
+        yield replace(finding, evidence=(*odd.evidence, *finding.evidence), headlines=(plain,))
     elif divergence.how is PartingKind.STUCK and (told := find_two_roots(divergence, incident)):
         senders = sorted(e.rank for e in told if e.rank is not None)
         wait = verb(senders, "waits", "wait")
@@ -96,23 +103,18 @@ def find(incident: Incident) -> Iterator[Finding]:
         )
 
 
-def _dissent_on_root(divergence: Divergence, incident: Incident) -> Dissent | None:
+def _odd_about_root(divergence: Divergence, incident: Incident) -> Contrast | None:
     """All who are seen wait in one call, no sizes differ, and one rank alone printed another number than the others: it worked
     out something alone that all must agree on. Roots are not recorded.
     """
     waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and len(divergence.sides) == 1
-    may = waiting and (refused_sizes(incident) or may_differ_unseen(divergence, incident))
-    return find_dissent(incident) if may else None
+    may = waiting and (refused_sizes(incident) or may_differ_unseen(divergence, incident)) and hang_is_shown(incident)
+    odd = find_lone_contrast(incident) if may else None
+    return odd if odd and odd.usual else None
 
 
 def _is_all_to_all(divergence: Divergence) -> bool:
     return any(c.op and c.op.startswith("all_to_all") for c in divergence.cohorts)
-
-
-def _says_nothing(divergence: Divergence) -> bool:
-    """Somebody waits, and of all others the dumps do not show where they were: they are older."""
-    others = set(divergence.group.ranks) - set(divergence.sides[0])
-    return divergence.how is PartingKind.ABSENCE and not divergence.odd and others <= set(divergence.unknown)
 
 
 def _by_words(incident: Incident) -> Iterator[Finding]:

@@ -23,10 +23,12 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.calls import is_of_two_threads, is_reordered
+from forkpoint.judge.calls import is_of_two_threads, is_reordered, shares_group_with_thread
 from forkpoint.judge.cite import DECIDED, LIKELY, cite_divergence, describe_slot
 from forkpoint.judge.refusal import Refused, find_refusal
 from forkpoint.judge.stacks import find_handling
+from forkpoint.judge.symptom import hang_is_shown
+from forkpoint.judge.telling import shared_call
 from forkpoint.model.headline import plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.timeline import Position
@@ -69,6 +71,14 @@ def find(incident: Incident) -> Iterator[Finding]:
         places = dict.fromkeys(p for c in divergence.cohorts if (p := plain_place(c.stack)))
         finding = replace(_finding(divergence, incident, summary, LIKELY), fixes=(_OWN_GROUP,))
         yield replace(finding, headlines=with_endings(_THREADS, f" ({' and '.join(places)})" if places else ""))
+    elif (
+        divergence.how is PartingKind.STUCK
+        and hang_is_shown(incident)
+        and shares_group_with_thread(divergence, incident)
+    ):
+        summary = f"two threads issue calls in {divergence.group}, and nothing puts them in order: {describe_slot(divergence)} does not finish"
+        finding = replace(_finding(divergence, incident, summary, LIKELY), fixes=(_OWN_GROUP,))
+        yield replace(finding, headlines=with_endings(_THREADS, f"; {shared_call(divergence)} does not finish"))
     elif divergence.how is PartingKind.CYCLE and _is_inversion(divergence, incident):
         ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:_SHOWN])
         more = " -> ..." if len(divergence.cycle) > _SHOWN else ""

@@ -55,7 +55,9 @@ def find(incident: Incident) -> Iterator[Finding]:
     if any(e.kind is LogKind.RENDEZVOUS for e in incident.capture.events):
         return  # it may never have been there
     missing = missing_from(divergence, incident)
-    lost = [d for d in find_departed(incident) if d.how in _LOST and d.rank in missing]
+    lost = [
+        d for d in find_departed(incident) if d.how in _LOST and (d.rank in missing or _was_first(d, missing, incident))
+    ]
     if not lost or (2 * len(lost) >= len(incident.timeline.world) and not _may_be_many(lost, incident)):
         return
     ranks = tuple(d.rank for d in lost)
@@ -79,6 +81,12 @@ def find(incident: Incident) -> Iterator[Finding]:
         next=_wanted(lost[0]),
         headlines=_headlines(lost, incident),
     )
+
+
+def _was_first(lost: Departed, missing: tuple[int, ...], incident: Incident) -> bool:
+    """The launcher saw it killed before any other failed, and of those for whom others wait no dump tells whom they waited for."""
+    killed = lost.exit is not None and lost.exit.is_first and lost.exit.signal == "SIGKILL"
+    return killed and bool(missing) and lost.rank not in incident.timeline.traces
 
 
 def _headlines(lost: list[Departed], incident: Incident) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ Why it happens
 What rules it out
     A member that is gone (rank-lost): its connections close too. Network errors only after the timeout: taking ranks
     down closes connections. A rank that says anything else, or of which nothing is known: it may have ended first. A
-    member that has not started (gpu-stall). Roots or splits that may differ: they are not recorded.
+    member that has not started (gpu-stall). Roots or splits that may differ: they are not recorded. A second thread that calls in
+    the same group (order-inversion).
 
 Fix
     Retry on other nodes; test the pair with nccl-tests; look at the port's counters.
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.judge.blame import cut_off, find_closings, network_events
-from forkpoint.judge.calls import find_last_slot, may_differ_unseen
+from forkpoint.judge.calls import find_last_slot, may_differ_unseen, shares_group_with_thread
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, group_of
 from forkpoint.judge.departures import missing_from
 from forkpoint.judge.refusal import refused_sizes
@@ -50,6 +51,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield replace(finding, headlines=(plain,))
         return
     events = network_events(incident)
+    if shares_group_with_thread(divergence, incident):
+        return  # calls of two threads may be launched in another order on each rank
     if refused_sizes(incident) or not (events or _runs_everywhere(divergence, incident)):
         return
     alike = f"all members issued {describe_slot(divergence)} and it does not finish"

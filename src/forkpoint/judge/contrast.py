@@ -1,0 +1,209 @@
+"""What ranks printed, side by side: the one rank that printed another value, or a line of its own, where all others agree.
+
+    resumed from trainer_state.json (consumed samples: 160)     seven ranks
+    resumed from trainer_state.json (consumed samples: 120)     one rank
+
+This is what a person sees who lays the logs next to each other. It shows that a rank differs, not that this is what stopped the job:
+it may decide between ranks that recorded calls or stacks leave over, and names nobody by itself.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from msgspec import Struct
+
+from forkpoint.judge.blame import blames_peers
+from forkpoint.model.incident import Incident, fact
+from forkpoint.model.log import LogKind, PrintedLine
+from forkpoint.model.verdict import Evidence
+from forkpoint.model.world import name_ranks
+
+_LEAST = 3
+"""Ranks with lines: of two that differ neither is odd."""
+_OF_A_ROLE = 3
+"""A line of one rank alone that comes this often is what this rank prints by its role, such as the loss of the last stage."""
+_MOMENTS = 400
+_MAIN = 0
+"""The rank that prints for all: a line that only it prints says nothing."""
+
+_PLACE_OR_TIME = re.compile(
+    r"\d{1,4}[-/]\d\d[-/]\d{1,4}[T _]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+    r"|\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?|0x[0-9a-f]+|\b[0-9a-f]{12,}\b",
+    re.IGNORECASE,
+)
+_MEASURED = re.compile(
+    r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)? ?(?:ms|us|ns|s|sec|seconds|min|it/s|s/it|samples/s|tok(?:ens)?/s|%|[KMG]i?B|MB/s|GB/s|tflops?)\b",
+    re.IGNORECASE,
+)
+"""Durations, rates and memory differ by chance."""
+_COORDINATE = re.compile(
+    r"(?:rank|node|host|stage|cuda|gpu|device|pid|process|port|worker|member|replica|shard|seed|[dtpec]p|of)[ _:=#-]{0,2}$",
+    re.IGNORECASE,
+)
+"""Words before a number that says who a rank is: it is meant to differ."""
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])|\bnan\b|[-+]?\binf\b", re.IGNORECASE)
+_DIGITS = re.compile(r"\d+")
+_OF_AN_ERROR = re.compile(
+    r"^[\w.]*(?:Error|Exception|Interrupt)\b|[Tt]imed out|[Cc]onnection (?:closed|reset)|\bSIG[A-Z]{3,}"
+)
+"""Errors, and what launchers say of signals: they are read elsewhere."""
+_REPORTS = re.compile(r"fail|error|exception|abort|crash|lost|died", re.IGNORECASE)
+"""`logging.exception` prints its message in the line before the traceback."""
+
+
+class Contrast(Struct, frozen=True):
+    ranks: tuple[int, ...]
+    """Fewer than half."""
+    own: str
+    """What they printed."""
+    usual: str | None
+    """What the others printed in its place; None: nothing."""
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def told(self) -> str:
+        who = f"only {name_ranks(self.ranks)} printed"
+        return f'{who} "{self.own}"' + (f', the others "{self.usual}"' if self.usual else "")
+
+
+class _Said(Struct, frozen=True):
+    rank: int
+    values: tuple[str, ...]
+    file: str
+    line: PrintedLine
+
+
+_Lines = dict[int, list[_Said]]
+"""By rank, in order: lines of one form."""
+
+
+def find_contrast(sides: Iterable[tuple[int, ...]], incident: Incident) -> Contrast | None:
+    """Of the only one of these sides of which all ranks, and no others, printed something else than the rest."""
+    found = find_contrasts(incident)
+    wanted = [side for side in dict.fromkeys(sides) if any(one.ranks == side for one in found)]
+    return next(one for one in found if one.ranks == wanted[0]) if len(wanted) == 1 else None
+
+
+def find_lone_contrast(incident: Incident) -> Contrast | None:
+    """Of the only rank that differs from all others."""
+    return find_contrast(((rank,) for rank in incident.timeline.world), incident)
+
+
+@fact
+def find_contrasts(incident: Incident) -> tuple[Contrast, ...]:
+    """Empty where a rank is not heard, or a log is cut. A value that differs says more than a line of one rank alone, which may be its role."""
+    forms = _read_forms(incident)
+    ranks = {rank for told in forms.values() for rank in told}
+    world = set(incident.timeline.world) or ranks
+    if len(ranks) < _LEAST or not ranks >= world or incident.timeline.unseen > 1 or incident.capture.cut_logs:
+        return ()
+    return tuple(_odd_values(forms, ranks)) or tuple(_own_lines(forms, ranks))
+
+
+def _read_forms(incident: Incident) -> dict[str, _Lines]:
+    """Lines up to the first word of each rank that blames its peers: what comes after it follows from that."""
+    capture = incident.capture
+    owners: dict[str, set[int | None]] = defaultdict(set)
+    for file, rank in capture.logs:
+        owners[file].add(rank)
+    ends: dict[tuple[str, int | None], int] = {}
+    for event in capture.events:
+        if blames_peers(event) or event.kind is LogKind.SIZES_DIFFER:
+            ends[event.file, event.rank] = min(event.line, ends.get((event.file, event.rank), event.line))
+    forms: dict[str, _Lines] = defaultdict(lambda: defaultdict(list))
+    for file, lines in sorted(capture.printed.items()):
+        owner = next(iter(owners[file])) if len(owners[file]) == 1 else None
+        for line in lines:
+            rank = owner if line.rank is None else line.rank
+            left = ends.get((file, rank), line.line + 2) - line.line
+            followed = left <= 0 or (left == 1 and _REPORTS.search(line.text) is not None)
+            if rank is not None and not followed and not _OF_AN_ERROR.search(line.text):
+                form, values = _split(line.text)
+                forms[form][rank].append(_Said(rank, values, file, line))
+    return forms
+
+
+def without_times(text: str) -> str:
+    """What was printed, without when: for a sentence."""
+    return _PLACE_OR_TIME.sub("", text).strip(" ,[]|-")
+
+
+def _split(text: str) -> tuple[str, tuple[str, ...]]:
+    """The form of a line, and its numbers without those that say who, when or how fast."""
+    bare = _MEASURED.sub("~", _PLACE_OR_TIME.sub("~", text))
+    values = [
+        n[0].lower() for n in _NUMBER.finditer(bare) if not _COORDINATE.search(bare[max(0, n.start() - 16) : n.start()])
+    ]
+    return _DIGITS.sub("#", _NUMBER.sub("#", bare)), tuple(values)
+
+
+def _odd_values(forms: dict[str, _Lines], ranks: set[int]) -> Iterator[Contrast]:
+    """Numbers in which, at each moment at which ranks differ at all, the same few ranks differ from all others."""
+    for told in forms.values():
+        widths = {len(one.values) for said in told.values() for one in said}
+        if told.keys() != ranks or len(widths) != 1:
+            continue
+        moments = list(_moments(told))
+        for column in range(widths.pop()):
+            odd = [(_few({r: one.values[column] for r, one in now.items()}), now) for now in moments]
+            differing = [(few, now) for few, now in odd if few is not None]
+            if len({few for few, _ in differing}) == 1 and differing[0][0]:
+                few, now = differing[0]
+                yield _contrast(few, now[few[0]], next(one for r, one in sorted(now.items()) if r not in few))
+
+
+def _moments(told: _Lines) -> Iterator[dict[int, _Said]]:
+    """Lines of all ranks that belong together: of one step, where a number rises on every rank; else the n-th of each."""
+    width = len(next(iter(told.values()))[0].values)
+    step = next((c for c in range(width) if all(_rises(c, said) for said in told.values())), None)
+    if step is not None:
+        at = {rank: {one.values[step]: one for one in said} for rank, said in told.items()}
+        shared = set.intersection(*(set(lines) for lines in at.values()))
+        first = next(iter(at.values()))
+        yield from ({rank: lines[key] for rank, lines in at.items()} for key in list(first)[:_MOMENTS] if key in shared)
+    elif len({len(said) for said in told.values()}) == 1:
+        count = min(_MOMENTS, len(next(iter(told.values()))))
+        yield from ({rank: said[n] for rank, said in told.items()} for n in range(count))
+
+
+def _rises(column: int, said: list[_Said]) -> bool:
+    numbers = [one.values[column] for one in said]
+    return len(numbers) > 1 and all(n.isdigit() for n in numbers) and all(int(a) < int(b) for a, b in pairwise(numbers))
+
+
+def _few(values: dict[int, str]) -> tuple[int, ...] | None:
+    """Ranks that have one value while most have another; none where there are more values, or no most. None: all are equal."""
+    counts = Counter(values.values())
+    if len(counts) == 1:
+        return None
+    rare, times = counts.most_common()[-1]
+    return (
+        tuple(sorted(r for r, v in values.items() if v == rare)) if len(counts) == 2 and 2 * times < len(values) else ()
+    )
+
+
+def _own_lines(forms: dict[str, _Lines], ranks: set[int]) -> Iterator[Contrast]:
+    """Lines of a form that only few ranks printed, and not as a matter of course."""
+    last = {
+        rank: max(said[-1].line.line for told in forms.values() for r, said in told.items() if r == rank)
+        for rank in ranks
+    }
+    for told in forms.values():
+        few = tuple(sorted(told))
+        often = max(len(said) for said in told.values()) >= _OF_A_ROLE
+        if 2 * len(few) < len(ranks) and not often and (few != (_MAIN,) or _is_last(told[_MAIN], last[_MAIN])):
+            yield _contrast(few, told[few[0]][-1], None)
+
+
+def _is_last(said: list[_Said], last: int) -> bool:
+    """The main rank prints lines for all. Only one that it never printed before, and nothing after, says something of itself."""
+    return len(said) == 1 and said[0].line.line == last
+
+
+def _contrast(few: tuple[int, ...], own: _Said, usual: _Said | None) -> Contrast:
+    cited = [Evidence(own.file, few[0], f"line {own.line.line}", own.line.text)]
+    if usual is not None:
+        cited.append(Evidence(usual.file, usual.rank, f"line {usual.line.line}", usual.line.text))
+    return Contrast(few, own.line.text, usual.line.text if usual else None, tuple(cited))
