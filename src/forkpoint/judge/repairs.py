@@ -15,7 +15,7 @@ from forkpoint.judge.calls import (
 from forkpoint.judge.departures import find_departed
 from forkpoint.judge.refusal import Refused, find_refusal
 from forkpoint.judge.stacks import find_standings, is_communicating
-from forkpoint.judge.symptom import hang_is_shown
+from forkpoint.judge.symptom import hang_is_shown, stands_still
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.verdict import Cause, Finding
 from forkpoint.model.world import ProcessGroup
@@ -72,7 +72,8 @@ def may_be(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, 
     """What the repair supposes is not excluded by what is recorded, and that ranks stopped is shown."""
     waits = divergence is not None and divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK)
     if waits and _is_replayed(cause, divergence, incident) and cause not in _SHOWN_OTHERWISE:
-        return hang_is_shown(incident) and not is_excluded(cause, ranks, divergence, incident)
+        hangs = hang_is_shown(incident) or stands_still(incident)
+        return hangs and not is_excluded(cause, ranks, divergence, incident)
     return not is_excluded(cause, ranks, divergence, incident)
 
 

@@ -243,7 +243,7 @@ def find_parted_stacks(incident: Incident) -> PartedStacks | None:
     odd = tuple(rank for rank in world if turns[rank] != usual)
     if times <= len(odd) + incident.timeline.unseen or len({turns[rank] for rank in odd}) > 1:
         return None
-    frames = [f for f in reversed(standings[odd[0]].stack) if is_python(f)]
+    frames = _of_program(tuple(f for f in standings[odd[0]].stack if is_python(f)))[::-1]
     return PartedStacks(standings, odd, frames[depth], _behind(turns, usual, odd), _none_was_ended(incident))
 
 
@@ -266,7 +266,8 @@ def _is_comparable(standing: Standing) -> bool:
 
 def _path(standing: Standing) -> list[_Turn]:
     """Outermost first."""
-    return [(short_name(f.filename), bare_name(f), f.line) for f in reversed(standing.stack) if is_python(f)]
+    frames = _of_program(tuple(f for f in standing.stack if is_python(f)))
+    return [(short_name(f.filename), bare_name(f), f.line) for f in reversed(frames)]
 
 
 def _is_of_a_part(standing: Standing) -> bool:
@@ -356,7 +357,13 @@ def may_be_behind(standing: Standing, others: tuple[int, ...], incident: Inciden
 
 
 def _lines(stack: Stack | None) -> UserLines:
-    return tuple((short_name(frame.filename), frame.line) for frame in user_frames(stack))
+    return tuple((short_name(frame.filename), frame.line) for frame in _of_program(user_frames(stack)))
+
+
+def _of_program(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Up to the body of the script: what started it (a launcher, a debugger) is in live stacks, and not in tracebacks."""
+    body = next((n for n, frame in enumerate(frames) if frame.name == "<module>"), len(frames))
+    return frames[: body + 1]
 
 
 def _stands_waiting(standing: Standing | None) -> bool:

@@ -23,12 +23,14 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
+from forkpoint.evidence.stacks.shapes import find_last_call
 from forkpoint.judge.calls import is_of_two_threads, is_reordered, shares_group_with_thread
 from forkpoint.judge.cite import DECIDED, LIKELY, cite_divergence, describe_slot
 from forkpoint.judge.refusal import Refused, find_refusal
-from forkpoint.judge.stacks import find_handling
+from forkpoint.judge.stacks import find_all_standings, find_handling
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.judge.telling import shared_call
+from forkpoint.model.frames import bare_name
 from forkpoint.model.headline import plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.timeline import Position
@@ -57,6 +59,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         )
     divergence = incident.divergence
     if divergence is None:
+        yield from _all_send(incident)
         return
     if divergence.how is PartingKind.METADATA and is_reordered(divergence, incident):
         sides = " and ".join(name_ranks(side) for side in divergence.sides[:2])
@@ -85,6 +88,28 @@ def find(incident: Incident) -> Iterator[Finding]:
         summary = f"ranks wait for each other in a ring: {ring}{more} -> rank {divergence.cycle[0]}"
         finding = _finding(divergence, incident, summary, LIKELY)
         yield replace(finding, headlines=_ring_headlines(divergence, incident))
+
+
+def _all_send(incident: Incident) -> Iterator[Finding]:
+    """Every rank stands in a blocking send, and none receives: nobody's message can be taken."""
+    standings = find_all_standings(incident)
+    inside = [{bare_name(frame) for frame in find_last_call(one.stack)} for one in standings.values()]
+    if len(inside) < _PAIR or not all("send" in names for names in inside) or not hang_is_shown(incident):
+        return
+    place = next((p for one in standings.values() if (p := plain_place(one.stack))), None)
+    summary = "every rank waits in a blocking send, and none is left to receive"
+    yield Finding(
+        detector=NAME,
+        cause=Cause.ORDER_INVERSION,
+        suspects=(),
+        confidence=LIKELY,
+        summary=summary,
+        action=Action.FIX_CODE,
+        evidence=tuple(one.evidence for one in standings.values())[:_SHOWN],
+        probes=(Probe("print rank, peer and direction right before each send and receive"),),
+        fixes=(Fix("let one of two neighbours receive first, or use batch_isend_irecv for messages that cross"),),
+        headlines=with_endings(summary, f" ({place})" if place else ""),
+    )
 
 
 def _ring_headlines(divergence: Divergence, incident: Incident) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from forkpoint.judge.telling import others, shared_call
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Incident, PartingKind
-from forkpoint.model.log import LogKind
+from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
 
@@ -75,6 +75,9 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         )
         yield _told((worked.rank,), f"{told}{gave_up}", worked.evidence, plain)
         return
+    if (came := _by_counters(incident)) is not None:
+        yield came
+        return
     late = came_to_closed_doors(incident)
     # Of two that lost a connection, one may have waited all the time: its peer gave up a moment before it.
     if len(late) == 1 and 2 * (len(late) + incident.timeline.unseen) < len(incident.timeline.world):
@@ -90,6 +93,30 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         told = f"{name_ranks(ranks)} reached a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
         plain = f"{plain_ranks(ranks)} came to a barrier only after the others had waited there and given up"
         yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])), (plain,))
+
+
+def _by_counters(incident: Incident) -> Finding | None:
+    """All ranks but one timed out in a group. By its own log that one had not issued the call then, and issued it later."""
+    gave_up = {
+        e.rank: e for e in incident.capture.events if e.kind is LogKind.WATCHDOG_TIMEOUT and e.work and e.work.seq
+    }
+    rest = [rank for rank in incident.timeline.world if rank not in gave_up]
+    if len(rest) != 1 or len(gave_up) < 2 or incident.timeline.unseen > 1:
+        return None
+    seq = min(e.work.seq for e in gave_up.values() if e.work and e.work.seq)
+    counted = [e for e in incident.said.get(rest[0], ()) if e.counters and _is_of_default_group(e)]
+    before = [e for e in counted if e.counters and e.counters.enqueued < seq]
+    after = [e for e in counted if e.counters and e.counters.enqueued >= seq and before and e.line > before[0].line]
+    if not after or not all(_is_of_default_group(e) for e in gave_up.values()):
+        return None
+    told = f"rank {rest[0]} had not issued seq {seq} when the others timed out there, and issued it later"
+    cited = tuple(cite_event(e) for e in (before[0], after[0], *list(gave_up.values())[:2]))
+    return _told((rest[0],), told, cited, (f"rank {rest[0]} came only after the others had timed out waiting for it",))
+
+
+def _is_of_default_group(event: LogEvent) -> bool:
+    """Numbers of one group must be compared. Lines of old releases name none, where there is only one."""
+    return event.group is None or event.group.desc in (None, "", "default_pg")
 
 
 def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...], headlines: tuple[str, ...]) -> Finding:
