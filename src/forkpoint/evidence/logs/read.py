@@ -232,9 +232,10 @@ class LogReader:
         of_many = self._rank is None or heard.of_many
 
         def rank_of(line: ParsedLine) -> int | None:
-            event = base_event(line, self._file, 0, None)
-            rank = _settled(KeptEvent(event, _is_sure(line)), heard, None).rank if of_many else None
-            return heard.program_rank(line.message) if of_many and rank is None else rank
+            if not of_many:
+                return None
+            rank = _settled(KeptEvent(base_event(line, self._file, 0, None), _is_sure(line)), heard, None).rank
+            return heard.program_rank(line.message) if rank is None else rank
 
         return keep_printed(heard.ends(lines), rank_of, of_many=of_many)
 

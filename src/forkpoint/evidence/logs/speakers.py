@@ -52,6 +52,8 @@ _LAST = 40
 """Lines at the end of a log that are kept."""
 _SHOWN = 200
 _BEGINNING = 1 << 15
+_ENDS = 1 << 13
+"""Bytes at each end of one rank's log whose lines are compared with those of other ranks."""
 _OF_TORCH = re.compile(r"\[[IWEF]\d{3,4} \d\d:|^[IWE]\d{4} \d\d:| NCCL (?:INFO|WARN) ")
 """Lines from torch's and NCCL's own threads: they do not show that the program is running."""
 _OF_A_STACK = re.compile(
@@ -193,7 +195,10 @@ class LogSpeakers:
 
     def ends(self, lines: int) -> Iterator[tuple[int, str]]:
         """(number, text) of the lines at the beginning and at the end of the log. `lines`: as above."""
-        first, last = split_lines(self._first), split_lines(self._last[-_NOTICED:])
+        size = _ENDS if self._own and not self.of_many else _NOTICED
+        first, last = split_lines(self._first[:size].rpartition(b"\n")[0]), split_lines(self._last[-size:])
+        if len(self._last) > size:
+            del last[0]  # a part of a line
         numbered = dict(enumerate(first, 1)) | dict(enumerate(last, lines - len(last) + 1))
         yield from ((number, decode_line(raw, _HEAD)) for number, raw in sorted(numbered.items()))
 
