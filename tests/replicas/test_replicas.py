@@ -11,7 +11,7 @@ from warm import run
 pytestmark = pytest.mark.torch
 
 RIGHT = ["right"]
-FEW, MANY = (20, 30), (100, 150)
+FEW, MANY = (10, 20), (100, 150)
 """Flipped bits and healthy steps: in `make test`, and in `make sweep`."""
 
 Answers = dict[str, list[dict[str, Any]]]
