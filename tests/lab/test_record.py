@@ -40,17 +40,6 @@ for step in range(int(os.environ["STEPS"])):
 """Ranks that need each other, as those of a job do, at a fraction of what importing torch costs."""
 
 
-WITHOUT_OPTIMIZER = tuple(
-    Edit(line, "", guilty=False)
-    for line in (
-        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n",
-        "        optimizer.zero_grad()\n",
-        "        optimizer.step()\n",
-    )
-)
-"""What the first optimizer imports takes each rank as long as torch itself."""
-
-
 def fault_named(name: str) -> Fault:
     return next(fault for fault in FAULTS if fault.name == name)
 
@@ -87,10 +76,9 @@ def test_a_healthy_job_runs_to_its_end_and_is_called_healthy(tmp_path: Path) -> 
 
 
 def test_a_broken_job_leaves_dumps_logs_stacks_source_and_truth(tmp_path: Path) -> None:
-    fault = fault_named("metric-on-rank-0")
-    fault = named(replace(fault, edits=(*fault.edits, *WITHOUT_OPTIMIZER)), tmp_path)
-
-    recorded = record(fault, LabSettings(out=tmp_path, world=3, pg_timeout=45, limit=800))
+    recorded = record(
+        named(fault_named("metric-on-rank-0"), tmp_path), LabSettings(out=tmp_path, world=3, pg_timeout=45, limit=800)
+    )
 
     kinds = {path.name.rstrip("0123456789.tx") for path in recorded.capture.iterdir()}
     assert kinds == {"nccl_trace_rank_", "log_rank_", "stacks_rank_"}
