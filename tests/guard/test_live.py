@@ -34,7 +34,7 @@ class Job:
     name: str
     how: str
     who: int = 2
-    world: int = 3
+    world: int = 4
     at: int = 40
     pace_s: float = 0.03
     steps: int = 1_000_000
@@ -63,6 +63,7 @@ JOBS = (
     Job(
         "a call skipped among equal ones",
         "skip",
+        who=3,
         at=10,
         pace_s=0.3,  # ranks that answer a little apart have told of the same steps
         stepped=True,
@@ -76,20 +77,20 @@ JOBS = (
         settings={"mode": "raise", "store": STORE, "notify": ("command", "slack")},
         environ={"FORKPOINT_NOTIFY_COMMAND": f"tee {NOTICE}", "FORKPOINT_JOB": "pretrain"},
     ),
-    Job("late for longer than the threshold", "sleep", settings={"stall_s": 20.0}),
-    Job("late for less than the threshold", "sleep", seconds=4.0, steps=100, until=""),
+    Job("late for longer than the threshold", "sleep", who=3, settings={"stall_s": 20.0}),
+    Job("late for less than the threshold", "sleep", who=3, seconds=4.0, steps=100, until=""),
     Job("stopped", "stop", settings={"stall_s": 20.0}),
-    Job("raises", "raise", who=1, ends_itself=True),
-    Job("killed", "kill", ends_itself=True),
+    Job("raises", "raise", who=1, world=3, ends_itself=True),
+    Job("killed", "kill", world=3, ends_itself=True),
     Job("the guard's thread dies", "thread dies", who=1, steps=120, until=""),
     Job("stopped for a while", "pause", seconds=12.0, steps=60, until="", settings={"mode": "raise", "stall_s": None}),
-    Job("nonsense in the store", "hostile", who=1),
-    Job("rank 0 is killed", "kill", who=0, ends_itself=True, until="", settings={"mode": "dump"}),
+    Job("nonsense in the store", "hostile", who=1, world=3),
+    Job("rank 0 is killed", "kill", who=0, world=3, ends_itself=True, until="", settings={"mode": "dump"}),
 )
 
 
 SWEPT = (
-    Job("leaves early", "exit", ends_itself=True),
+    Job("leaves early", "exit", world=3, ends_itself=True),
     Job("another order of groups", "order", who=1),
     Job("the store's host's guard dies", "thread dies", who=0, steps=120, until=""),
     Job("the clock jumps", "clock", who=0, steps=120, until=""),
@@ -142,7 +143,7 @@ def ended(request: pytest.FixtureRequest) -> Iterator[dict[str, Ended]]:
     [
         ("another call", "divergent-path", "rank 2"),
         ("another type", "metadata-mismatch", "rank 1"),
-        ("late for longer than the threshold", "host-stall", "Rank 2"),
+        ("late for longer than the threshold", "host-stall", "Rank 3"),
         ("stopped", "host-stall", "The process of rank 2 is stopped, by a signal or a debugger"),
         ("raises", "rank-lost", 'Rank 1 raised ValueError ("a bad batch")'),
         ("killed", "rank-lost", "Rank 2"),
@@ -167,7 +168,7 @@ def one_alarm(ended, name, cause, suspect) -> None:
 
 def test_a_process_that_is_stopped_and_let_go_is_said_and_does_not_end_the_job(ended) -> None:
     job = ended["stopped for a while"]
-    assert job.codes == [0, 0, 0]
+    assert job.codes == [0, 0, 0, 0]
     assert job.alarms == []
     assert "the process of rank 2 is stopped, by a signal or a debugger" in job.log(0)
 
@@ -180,7 +181,7 @@ def test_without_rank_0_every_rank_leaves_what_it_held(ended) -> None:
 
 
 def test_wrong_data_without_a_hang_is_said_while_the_job_goes_on(ended) -> None:
-    assert ended["another type"].codes == [0, 0, 0]
+    assert ended["another type"].codes == [0, 0, 0, 0]
     log = ended["another type"].log(0)
     assert log.index("metadata-mismatch") < log.index("FINISHED")
 
@@ -188,13 +189,13 @@ def test_wrong_data_without_a_hang_is_said_while_the_job_goes_on(ended) -> None:
 def test_a_call_skipped_among_equal_ones_is_found_where_steps_are_told(ended) -> None:
     job = ended["a call skipped among equal ones"]
     assert "divergent-path" in job.alarms[0]
-    assert re.search(r"Rank 2 had issued 1 fewer call than the others in group 0 by the end of step \d+", job.alarms[0])
+    assert re.search(r"Rank 3 had issued 1 fewer call than the others in group 0 by the end of step \d+", job.alarms[0])
 
 
 def test_a_rank_that_is_late_and_comes_is_no_alarm(ended) -> None:
     job = ended["late for less than the threshold"]
     assert job.alarms == []
-    assert job.codes == [0, 0, 0]
+    assert job.codes == [0, 0, 0, 0]
     assert "forkpoint" not in job.log(0)
 
 
@@ -205,7 +206,7 @@ def test_the_line_where_a_late_rank_stands_is_said(ended) -> None:
 def test_in_mode_raise_every_rank_ends_with_the_verdict(ended) -> None:
     job = ended["raise mode"]
     assert all(code not in (0, -9) for code in job.codes)
-    assert all("divergent-path" in job.log(rank) for rank in range(3))
+    assert all("divergent-path" in job.log(rank) for rank in range(4))
 
 
 def test_what_it_alarms_for_is_kept_although_the_job_ends(ended) -> None:
@@ -219,7 +220,7 @@ def test_what_it_alarms_for_is_kept_although_the_job_ends(ended) -> None:
             kept = list_incidents(store)
             store.close()
 
-    assert [(one.cause, one.suspects, one.world) for one in kept] == [("divergent-path", (2,), 3)]
+    assert [(one.cause, one.suspects, one.world) for one in kept] == [("divergent-path", (2,), 4)]
 
 
 def test_services_are_told_although_the_job_ends_and_what_fails_is_one_line(ended) -> None:
@@ -238,7 +239,7 @@ def test_in_mode_dump_all_ranks_leave_dumps_and_stacks_that_can_be_diagnosed(end
     job = ended["another call"]
     (folder,) = (job.folder / "forkpoint-guard").iterdir()
     names = {path.name for path in folder.iterdir()}
-    assert names >= {f"trace_rank_{r}" for r in range(3)} | {f"stacks_rank_{r}.txt" for r in range(3)} | {"ranks.json"}
+    assert names >= {f"trace_rank_{r}" for r in range(4)} | {f"stacks_rank_{r}.txt" for r in range(4)} | {"ranks.json"}
     verdict = forkpoint.diagnose(forkpoint.read([str(folder)]))
     assert (verdict.cause, verdict.suspects) == ("divergent-path", (2,))
     assert str(folder.name) in job.log(0)
@@ -259,9 +260,9 @@ def test_whatever_else_happens_to_the_guard_the_job_ends_well(ended, name) -> No
 
 
 def ends_well_without_alarm(ended, name) -> None:
-    assert ended[name].codes == [0, 0, 0]
+    assert ended[name].codes == [0, 0, 0, 0]
     assert ended[name].alarms == []
-    assert all("FINISHED" in ended[name].log(rank) for rank in range(3))
+    assert all("FINISHED" in ended[name].log(rank) for rank in range(4))
 
 
 def test_a_guard_that_died_says_so(ended) -> None:
