@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,12 +14,15 @@ from order import GROUP, LONGEST, ROOT
 # A loaded machine is no failure: nothing here is asserted about time. The same examples every time, so that a change is
 # judged by what it changes; FORKPOINT_EXPLORE=1 looks for new ones, and for more: `make sweep`.
 LENIENT = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
-settings.register_profile("forkpoint", deadline=None, derandomize=True, max_examples=20, suppress_health_check=LENIENT)
+settings.register_profile("forkpoint", deadline=None, derandomize=True, max_examples=12, suppress_health_check=LENIENT)
 settings.register_profile("explore", deadline=None, max_examples=400, suppress_health_check=LENIENT)
 settings.load_profile("explore" if os.environ.get("FORKPOINT_EXPLORE") else "forkpoint")
 
 gc.set_threshold(100_000, 50, 100)
 """Evidence is many small objects that live for one test: to look for cycles after every 700 of them takes a tenth of all time."""
+
+sys.setrecursionlimit(10_000)
+"""As the analysis of source does: Hypothesis refuses a test in which it changes."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell: programs that tests interrupt would inherit it.

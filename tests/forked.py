@@ -15,6 +15,7 @@ import signal
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -38,7 +39,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     sys.stdout.flush()
     gc.collect()
     gc.freeze()  # what was imported and collected stays: no fork walks over it, which would copy it
-    Forks(session).run(count)
+    from warm import serving  # noqa: PLC0415 - on the path once pytest has read its settings
+
+    needs_torch = any(item.get_closest_marker("torch") for item in session.items)
+    with serving() if needs_torch else nullcontext():
+        Forks(session).run(count)
     return True
 
 

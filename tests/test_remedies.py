@@ -1,9 +1,6 @@
 """Probes and fixes on the jobs that went wrong: patched, and run again with gloo."""
 
 import json
-import os
-import subprocess
-import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,7 @@ import pytest
 from forkpoint.model.verdict import Fix, Probe
 from looping import for_each, is_swept
 from remedies.offered import CASES, offered, patched
+from warm import run
 
 pytestmark = pytest.mark.torch
 
@@ -107,15 +105,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     # Those that wait for ten seconds first, so that the others run beside them.
     jobs.sort(key=lambda job: not (job["folder"].endswith("who") or job["own_hashes"]))
     (base / "jobs.json").write_text(json.dumps(jobs))
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "remedies" / "ranks.py"), str(base / "jobs.json")],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return {Path(folder).name: Run(Path(folder), codes) for folder, codes in json.loads(done.stdout).items()}
+    done = run(str(Path(__file__).parent / "remedies" / "ranks.py"), str(base / "jobs.json"))
+    assert done.code == 0, done.err
+    return {Path(folder).name: Run(Path(folder), codes) for folder, codes in json.loads(done.out).items()}
 
 
 @for_each("case", PROBED_OFTEN, one_in=ONE_IN)

@@ -29,7 +29,6 @@ torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()  # wha
 
 LIMIT_S = 800.0
 """Against true hangs: ranks that are stopped end with the others."""
-AT_ONCE = 10
 
 gc.collect()
 gc.freeze()  # no rank walks over what is here for all, which would copy it
@@ -108,14 +107,12 @@ def read(job: Job, rank: int) -> dict[str, object]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def main() -> None:
-    waiting = [Job(name, world, answer) for name, world, answer in checks.JOBS]
-    waiting += [Job(name, 2, answer, group_timeout_s=20.0) for name, answer in examples.jobs(Path(sys.argv[1])).items()]
+def run(waiting: list[Job], at_once: int) -> None:
     running: list[Job] = []
     done: dict[str, list[dict[str, object]]] = {}
     try:
         while waiting or running:
-            while waiting and len(running) < AT_ONCE:
+            while waiting and len(running) < at_once:
                 running.append(waiting.pop(0))
                 start(running[-1])
             for job in [job for job in running if is_done(job)]:
@@ -126,6 +123,11 @@ def main() -> None:
         for job in running:
             end(job)
     sys.stdout.write(json.dumps(done))
+
+
+def main() -> None:
+    told = [Job(name, 2, answer, group_timeout_s=20.0) for name, answer in examples.jobs(Path(sys.argv[1])).items()]
+    run([*(Job(name, world, answer) for name, world, answer in checks.JOBS), *told], at_once=10)
 
 
 if __name__ == "__main__":

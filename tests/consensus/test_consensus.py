@@ -1,24 +1,21 @@
 """Agreements between real gloo processes. One job of four ranks carries most of it; the others lose a rank each."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from looping import for_each
+from warm import run
 
 pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "consensus.md"
-LIMIT_S = 850
 
 Answers = dict[str, list[dict[str, Any]]]
 
@@ -26,26 +23,9 @@ Answers = dict[str, list[dict[str, Any]]]
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """What every rank of every job said."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "consensus.ranks", str(PAGE)],
-        env=os.environ
-        | {
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests",
-            "TMPDIR": str(tmp_path_factory.mktemp("ranks")),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=LIMIT_S)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, err
-    return json.loads(out)
+    done = run("-m", "consensus.ranks", str(PAGE), TMPDIR=str(tmp_path_factory.mktemp("ranks")))
+    assert done.code == 0, done.err
+    return json.loads(done.out)
 
 
 def said(answers: Answers, check: str, job: str = "healthy") -> list[Any]:

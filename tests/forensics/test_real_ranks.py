@@ -1,9 +1,6 @@
 """What is recorded is what a rank had before reduction: real gloo ranks, each way of wrapping a model."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,24 +9,18 @@ import forkpoint
 from forkpoint.model.values import ForensicsLog
 from forkpoint.model.verdict import Cause
 from looping import for_each
+from warm import run
 
 pytestmark = pytest.mark.torch
 
-ROOT = Path(__file__).parents[2]
 JOBS = ["ddp", "views", "accumulated", "fsdp", "plain"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
-    done = subprocess.run(
-        [sys.executable, "-m", "forensics.ranks", str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run("-m", "forensics.ranks", str(folder))
+    assert done.code == 0, done.err
     return folder
 
 

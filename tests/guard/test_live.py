@@ -6,8 +6,6 @@ here it only has to come while the job still hangs or runs, which it does until 
 
 import json
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ import forkpoint
 from forkpoint.history.queries import ListedIncident, list_incidents
 from forkpoint.history.store import open_store
 from looping import for_each, is_swept
+from warm import run
 
 pytestmark = pytest.mark.torch
 
@@ -133,12 +132,9 @@ def ended(request: pytest.FixtureRequest) -> Iterator[dict[str, Ended]]:
         ]
         jobs = Path(base) / "jobs.json"
         jobs.write_text(json.dumps(told))
-        run = subprocess.run(
-            [sys.executable, str(TESTS / "remedies" / "ranks.py"), str(jobs)],
-            capture_output=True,
-            check=True,
-        )
-        codes = json.loads(run.stdout)
+        done = run(str(TESTS / "remedies" / "ranks.py"), str(jobs))
+        assert done.code == 0, done.err
+        codes = json.loads(done.out)
         yield {job.name: Ended(folders[job.name], codes[str(folders[job.name])]) for job in jobs_run}
 
 

@@ -1,12 +1,11 @@
 """A vote before every collective: the call that differs is found before it is made, on every rank."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from warm import run
 
 pytestmark = pytest.mark.torch
 
@@ -25,8 +24,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         (folder / "train.py").write_text(script)
         told.append({"folder": str(folder), "world": 3, "pg_timeout": 600, "imports": ["forkpoint.guard.voting"]})
     (base / "jobs.json").write_text(json.dumps(told))
-    command = [sys.executable, str(HERE.parent / "remedies" / "ranks.py"), str(base / "jobs.json")]
-    subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, capture_output=True)
+    done = run(str(HERE.parent / "remedies" / "ranks.py"), str(base / "jobs.json"))
+    assert done.code == 0, done.err
     return {how: [(base / how / f"log_rank_{rank}.txt").read_text() for rank in range(3)] for how in HOWS}
 
 

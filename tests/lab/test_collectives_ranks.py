@@ -3,17 +3,18 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forkpoint.cli import main
 from forkpoint.lab.collectives.plan import KIND_BY_NAME
 from lab.namespaces import missing, namespaces
 from looping import is_swept
+from warm import Done, Program, program, run
 
 pytestmark = pytest.mark.torch
 
@@ -27,40 +28,27 @@ ONE = (*FEW, "--collectives", "all_reduce_sum,all_gather,broadcast", "--no-pairs
 Told = tuple[int, dict[str, Any], str]
 
 
-def begin(*command: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def finish(running: "subprocess.Popen[str]") -> Told:
-    out, err = running.communicate()
-    assert out, err
-    return running.returncode, json.loads(out), err
-
-
-def ran(*command: str) -> Told:
-    return finish(begin(*command))
+def told_by(done: Done) -> Told:
+    assert done.out, done.err
+    return done.code, json.loads(done.out), done.err
 
 
 def command_of(*args: str) -> tuple[str, ...]:
     """As the command starts them, without its own look at which torch is there."""
-    return sys.executable, "-m", MODULE, "--backend", "gloo", "--json", *args
+    return "-m", MODULE, "--backend", "gloo", "--json", *args
 
 
 def collectives(*args: str) -> Told:
-    return ran(*command_of(*args))
+    return told_by(run(*command_of(*args)))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def stopped(request: pytest.FixtureRequest) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
+def stopped(request: pytest.FixtureRequest) -> Iterator[dict[str, Program]]:
     """Runs that wait for a timeout: begun before all others, which go on beside them."""
     faults = {"dies": "die:1"} | ({"hangs": "hang:0"} if is_swept(request) else {})
     few = ("--ranks", "2", *ONE, "--timeout", "20", "--inject")
-    running = {name: begin(*command_of(*few, fault)) for name, fault in faults.items()}
-    yield running
-    for one in running.values():
-        if one.stdout is not None and not one.stdout.closed:  # nobody asked for it
-            one.terminate()
-            one.communicate()
+    with ExitStack() as at_end:
+        yield {name: at_end.enter_context(program(*command_of(*few, fault))) for name, fault in faults.items()}
 
 
 def test_every_collective_and_type_is_right_to_the_bit_and_timed(tmp_path: Path) -> None:
@@ -129,8 +117,8 @@ def test_a_real_link_at_a_tenth_of_the_rate_is_named_and_no_other() -> None:
     script, few = str(HERE / "ranks_in_namespaces.py"), ("--iterations", "4", *BARRIER)
 
     with namespaces(f"fp{os.getpid()}-", 8, (2, 5), "400mbit", "40mbit") as spaces:
-        command = (sys.executable, script, ",".join(spaces), "--backend", "gloo", "--json", "--pair-size", "128K", *few)
-        code, told, _ = ran(*command)
+        command = (script, ",".join(spaces), "--backend", "gloo", "--json", "--pair-size", "128K", *few)
+        code, told, _ = told_by(run(*command))
 
     assert code == 1
     assert [(one["part"], one["ranks"]) for one in told["blamed"]] == [("link", [2, 5])]
@@ -138,8 +126,8 @@ def test_a_real_link_at_a_tenth_of_the_rate_is_named_and_no_other() -> None:
 
 
 @pytest.mark.sweep
-def test_a_rank_that_hangs_ends_the_run_and_is_told(stopped: dict[str, "subprocess.Popen[str]"]) -> None:
-    code, told, _ = finish(stopped["hangs"])
+def test_a_rank_that_hangs_ends_the_run_and_is_told(stopped: dict[str, Program]) -> None:
+    code, told, _ = told_by(stopped["hangs"].finish())
 
     assert (code, told["good"]) == (1, False)
     assert {one["at"] for one in told["stopped"]} == {"all_gather float32 4096 B over world"}
@@ -147,8 +135,8 @@ def test_a_rank_that_hangs_ends_the_run_and_is_told(stopped: dict[str, "subproce
     assert "has made no progress" in hung["why"]
 
 
-def test_a_rank_that_dies_is_the_one_that_told_nothing(stopped: dict[str, "subprocess.Popen[str]"]) -> None:
-    code, told, err = finish(stopped["dies"])
+def test_a_rank_that_dies_is_the_one_that_told_nothing(stopped: dict[str, Program]) -> None:
+    code, told, err = told_by(stopped["dies"].finish())
 
     assert code == 1
     assert "rank 1 ended with -9" in err
@@ -160,28 +148,15 @@ def test_a_rank_that_dies_is_the_one_that_told_nothing(stopped: dict[str, "subpr
 @pytest.mark.sweep
 def test_a_first_rank_that_dies_leaves_no_result_and_says_so() -> None:
     few = ("--ranks", "2", *ONE, "--timeout", "20", "--inject", "die:0")
-    command = [sys.executable, "-m", "forkpoint", "lab", "collectives", "--backend", "gloo", *few]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run("-m", "forkpoint", "lab", "collectives", "--backend", "gloo", *few)
 
-    assert (done.returncode, done.stdout) == (4, "")
-    assert "rank 0 ended with -9" in done.stderr
+    assert (done.code, done.out) == (4, "")
+    assert "rank 0 ended with -9" in done.err
 
 
-def script_for_launchers(*more: str) -> list[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "forkpoint",
-        "lab",
-        "collectives",
-        "--script-only",
-        "--backend",
-        "gloo",
-        "--json",
-        *ONE,
-        *more,
-    ]
-    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+def script_for_launchers(capsys: pytest.CaptureFixture[str], *more: str) -> list[str]:
+    assert main(["lab", "collectives", "--script-only", "--backend", "gloo", "--json", *ONE, *more]) == 0
+    words = capsys.readouterr().out.split()
     return words[words.index("-m") :]
 
 
@@ -205,19 +180,17 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks))
 
 
 def test_it_runs_under_the_users_own_launcher_and_names_wrong_data_with_rank_collective_and_element(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    env = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    script = script_for_launchers("--inject", "flip:1:all_reduce_sum")
+    script = script_for_launchers(capsys, "--inject", "flip:1:all_reduce_sum")
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
 
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path / "said_"), *script], env=env, stderr=subprocess.PIPE, check=False
-    )
+    done = run("-c", LAUNCHER, str(tmp_path / "said_"), *script, **where)
 
-    assert done.returncode == 1, done.stderr
+    assert done.code == 1, done.err
     told = json.loads((tmp_path / "said_0").read_text())
     assert (told["world"], told["good"]) == (2, False)
     assert {(one["rank"], one["kind"], one["element"]) for one in told["wrong"]} == {(1, "all_reduce_sum", 512)}
@@ -225,9 +198,9 @@ def test_it_runs_under_the_users_own_launcher_and_names_wrong_data_with_rank_col
 
 
 @pytest.mark.sweep
-def test_it_runs_under_torchrun() -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+def test_it_runs_under_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
-    code, told, _ = ran(*torchrun, *script_for_launchers())
+    code, told, _ = told_by(run(*torchrun, *script_for_launchers(capsys)))
 
     assert (code, told["world"], told["good"]) == (0, 2, True)

@@ -4,13 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from forkpoint.lab.fault import HANGS, CaseFolder, Truth
+from forkpoint.lab.fault import CaseFolder, Truth
 from forkpoint.lab.record import Mark, Score, Scored, mark, score, score_json, score_text, truth_text
-from forkpoint.model.verdict import Action, Cause, Verdict
+from forkpoint.model.verdict import Cause, Verdict
 from looping import for_each
 from verdicts import FOUND, HEALTHY, INCONCLUSIVE
 
-TRUTH = Truth(HANGS, (Cause.DIVERGENT_PATH, Cause.RANK_LOST), ((2,), (2, 3)), (Action.FIX_CODE,), "Rank 2 leaves.")
+TRUTH = Truth(cause=(Cause.DIVERGENT_PATH, Cause.RANK_LOST), suspects=((2,), (2, 3)), story="Rank 2 leaves.")
 NOBODY = replace(TRUTH, cause=(Cause.HEALTHY,), suspects=((),))
 
 

@@ -63,7 +63,7 @@ FORMS = list(product(ALL, (as_json, as_active_only), (True, False)))
 KINDS = list(product(ALL, ("nccl_trace_rank_*", "log_rank_*", "stacks_rank_*")))
 
 
-@for_each(("case", "write", "with_texts"), FORMS, one_in=10)
+@for_each(("case", "write", "with_texts"), FORMS, one_in=20)
 def test_a_poorer_form_never_turns_the_verdict_wrong(
     case: Case, write: Callable[[Dump], bytes], with_texts: bool, tmp_path: Path
 ) -> None:

@@ -1,24 +1,17 @@
 """Replicas between real gloo processes: faults that are planted and found, and a healthy run that stays silent."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from looping import for_each
+from warm import run
 
 pytestmark = pytest.mark.torch
 
-ROOT = Path(__file__).parents[2]
-LIMIT_S = 850
 RIGHT = ["right"]
-FEW, MANY = (20, 30), (100, 150)
+FEW, MANY = (10, 20), (100, 150)
 """Flipped bits and healthy steps: in `make test`, and in `make sweep`."""
 
 Answers = dict[str, list[dict[str, Any]]]
@@ -33,27 +26,10 @@ def size(request: pytest.FixtureRequest) -> tuple[int, int]:
 def answers(tmp_path_factory: pytest.TempPathFactory, size: tuple[int, int]) -> Answers:
     """What every rank of every job said."""
     flips, steps = map(str, size)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "replicas.ranks"],
-        env=os.environ
-        | {
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests",
-            "TMPDIR": str(tmp_path_factory.mktemp("ranks")),
-        }
-        | {"REPLICAS_FLIPS": flips, "REPLICAS_STEPS": steps},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=LIMIT_S)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, err
-    return json.loads(out)
+    env = {"TMPDIR": str(tmp_path_factory.mktemp("ranks")), "REPLICAS_FLIPS": flips, "REPLICAS_STEPS": steps}
+    done = run("-m", "replicas.ranks", **env)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
 
 
 def said(answers: Answers, job: str, check: str) -> list[Any]:

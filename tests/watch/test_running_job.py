@@ -1,9 +1,5 @@
 """Three real gloo ranks with torch's worker server: healthy, held up, going on, and in calls that do not fit."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +12,7 @@ from forkpoint.live.watch.sources import Spool
 from forkpoint.live.watch.sources.ask import SourceAddress
 from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker
 from forkpoint.model.verdict import Cause
+from warm import program
 
 pytestmark = pytest.mark.torch
 JOB = Path(__file__).with_name("job.py")
@@ -25,17 +22,8 @@ PATIENCE_S = 800
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("job")
-    ranks = subprocess.Popen(
-        [sys.executable, str(JOB), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    with program(str(JOB), str(folder)):
         yield folder
-    finally:
-        os.killpg(ranks.pid, signal.SIGKILL)
-        ranks.wait()
 
 
 @pytest.fixture(scope="module")

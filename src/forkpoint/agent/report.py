@@ -4,6 +4,7 @@ JSON: schema `forkpoint.agent/1`, `agent.schema.json` beside this file.
 """
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from math import isfinite
 from textwrap import wrap
 from typing import Any
@@ -40,7 +41,7 @@ def _explanation(case: Case, explanation: Explanation) -> dict[str, Any]:
         "hypothesis": None if hypothesis is None else _hypothesis(case, hypothesis),
         "claims": [_claim(case, checked) for checked in explanation.claims],
         "comparison": None if explanation.comparison is None else _comparison(explanation.comparison),
-        "remedies": [_remedy(remedy) for remedy in explanation.remedies],
+        "remedies": [asdict(remedy) for remedy in explanation.remedies],
         "refused": [escape(why) for why in explanation.refused],
         "requests": explanation.requests,
         "tool_calls": explanation.tool_calls,
@@ -110,17 +111,6 @@ def _side(side: AnswerSide) -> dict[str, Any]:
         "for": [escape(one) for one in side.speaks_for],
         "against": [escape(one) for one in side.speaks_against],
         "replayed": side.replayed,
-    }
-
-
-def _remedy(remedy: Remedy) -> dict[str, Any]:
-    return {
-        "kind": remedy.kind,
-        "title": remedy.title,
-        "where": remedy.where,
-        "patch": remedy.patch,
-        "trusted": remedy.trusted,
-        "notes": list(remedy.notes),
     }
 
 

@@ -1,12 +1,12 @@
 """`forkpoint eval`: measures a model or an external agent on cases with a known truth."""
 
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.agent import add_model_arguments, budget_of, need_extra
-from forkpoint.cli.options import Command, add_quiet_argument, count
+from forkpoint.cli.options import Command, add_quiet_argument, count, minutes
 from forkpoint.cli.output import say, write_file
 from forkpoint.errors import ForkpointError, UsageError
 
@@ -43,7 +43,6 @@ exit codes:
   3  the endpoint does not reply, or a case cannot be read
 """
 _RESULTS = "results.json"
-_MAX_MINUTES = 1440
 _COLUMNS = 150
 """Width of the table when standard output is not a terminal."""
 
@@ -158,16 +157,6 @@ def _print(plan: "Plan", runs: "list[Run]", args: Namespace) -> None:
     print(f"\n{tell_totals(totals)}")
 
 
-def _minutes(text: str) -> float:
-    try:
-        given = float(text)
-    except ValueError:
-        given = 0.0
-    if not 0 < given < _MAX_MINUTES:
-        raise ArgumentTypeError("must be a number of minutes above 0")
-    return given
-
-
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "cases", nargs="?", type=Path, default=Path("cases"), metavar="CASES", help="the folder (default: cases)"
@@ -181,7 +170,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="engine, alone, with (default: all)",
     )  # fmt: skip
     arms.add_argument("--every", action="store_true", help="also cases that the engine alone solves")
-    arms.add_argument("--minutes", type=_minutes, default=15.0, metavar="M", help="for each run (default: 15)")
+    arms.add_argument("--minutes", type=minutes, default=15.0, metavar="M", help="for each run (default: 15)")
     add_model_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep transcripts and results.json here")
     parser.add_argument(

@@ -9,7 +9,6 @@ MIN_WIDTH = 40
 LEVELS = ("debug", "info")
 DEFAULT_FILE = "forkpoint-debug.log"
 _UNLIMITED = 1 << 40
-_MAX_SECONDS = 1e9
 
 
 class Command(NamedTuple):
@@ -40,14 +39,23 @@ rank_count = whole_number(1, 1_000_000)
 port = whole_number(0, 65535)
 
 
-def seconds(text: str) -> float:
-    try:
-        given = float(text)
-    except ValueError:
-        given = 0.0
-    if not 0 < given < _MAX_SECONDS:
-        raise ArgumentTypeError("must be a number of seconds above 0")
-    return given
+def duration(unit: str, most: float) -> Callable[[str], float]:
+    """An option type: a number above 0, up to `most`."""
+
+    def read(text: str) -> float:
+        try:
+            given = float(text)
+        except ValueError:
+            given = 0.0
+        if not 0 < given <= most:
+            raise ArgumentTypeError(f"must be a number of {unit} above 0")
+        return given
+
+    return read
+
+
+seconds = duration("seconds", 1e9)
+minutes = duration("minutes", 24 * 60)
 
 
 def existing_path(path: str) -> str:

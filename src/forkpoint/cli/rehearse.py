@@ -3,11 +3,11 @@
 import os
 import signal
 import sys
-from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import REMAINDER, ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.options import Command, add_quiet_argument, count, did_you_mean, split_names, whole_number
+from forkpoint.cli.options import Command, add_quiet_argument, count, did_you_mean, minutes, split_names, whole_number
 from forkpoint.cli.output import Progress, check_writable, say, terminal_width, write_file
 from forkpoint.errors import UsageError
 
@@ -159,21 +159,11 @@ def _list_kinds() -> int:
     return 0
 
 
-def _minutes(text: str) -> float:
-    try:
-        given = float(text)
-    except ValueError:
-        given = 0.0
-    if not 0 < given <= 24 * 60:
-        raise ArgumentTypeError("must be a number of minutes above 0")
-    return given
-
-
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--ranks", type=whole_number(2, 64), metavar="N", help="ranks to start (default: the command's own, else 4)"
     )
-    parser.add_argument("--minutes", type=_minutes, default=5.0, metavar="M", help="stop after M minutes (default: 5)")
+    parser.add_argument("--minutes", type=minutes, default=5.0, metavar="M", help="stop after M minutes (default: 5)")
     parser.add_argument(
         "--trials", type=count, metavar="N", help="at most N trials (default: as many as fit in the time)"
     )

@@ -44,10 +44,10 @@ JOBS = (DDP, FSDP, MESH, PIPELINE, MOE, LOOP)
 # ---------------------------------------------------------------------------------------------------------------------
 # A fault.
 
-__all__ = ["HANGS", "Backend", "Edit", "Fault", "Signal", "Truth"]
-
 HANGS = (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR, Symptom.SILENT_HANG)
 """The symptoms a hang may have, depending on the backend and on who gives up first."""
+ERRORS = (Symptom.ERROR, Symptom.WATCHDOG_TIMEOUT, Symptom.SILENT_HANG)
+"""The same, where a rank that is gone makes an error the likeliest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,23 @@ class Edit:
     """Whether this place is the mistake. False: an import, or data that triggers it."""
 
 
-@dataclass(frozen=True, slots=True)
+def before(lines: str, added: str, *, guilty: bool = True) -> Edit:
+    return Edit(lines, added + lines, guilty)
+
+
+def after(lines: str, added: str, *, guilty: bool = True) -> Edit:
+    return Edit(lines, lines + added, guilty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
     """Every answer that a careful person could give from the evidence, best first."""
 
-    symptom: tuple[Symptom, ...]
-    cause: tuple[Cause, ...]
+    symptom: tuple[Symptom, ...] = HANGS
+    cause: tuple[Cause, ...] = (Cause.DIVERGENT_PATH,)
     suspects: tuple[tuple[int, ...], ...]
     """An empty tuple means that naming nobody is right."""
-    action: tuple[Action, ...]
+    action: tuple[Action, ...] = (Action.FIX_CODE,)
     story: str
 
 

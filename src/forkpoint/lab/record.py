@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from textwrap import fill
@@ -231,7 +231,7 @@ def score_json(score: Score) -> str:
         {
             "name": case.name,
             "mark": case.mark,
-            "truth": _truth(case.truth),
+            "truth": asdict(case.truth),
             "cause": case.verdict.cause,
             "suspects": case.verdict.suspects,
             "confidence": case.verdict.confidence,
@@ -243,16 +243,6 @@ def score_json(score: Score) -> str:
     confusion = [{"truth": t, "said": s, "cases": n} for (t, s), n in sorted(score.confusion.items())]
     told = {"schema": LAB_SCHEMA, "cases": cases, "counts": score.counts, "confusion": confusion, "good": score.is_good}
     return json.dumps(told, indent=2)
-
-
-def _truth(truth: Truth) -> dict[str, object]:
-    return {
-        "symptom": truth.symptom,
-        "cause": truth.cause,
-        "suspects": truth.suspects,
-        "action": truth.action,
-        "story": truth.story,
-    }
 
 
 def _who(case: Scored) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from msgspec import MsgspecError
+
 import forkpoint
 from forkpoint.lint.catalogue import Options
 from forkpoint.lint.render.json_report import read_json, render_json
@@ -40,7 +42,7 @@ def load(key: str) -> LintReport | None:
     try:
         checksum, _, document = _place(key).read_text(encoding="ascii").partition("\n")
         return read_json(document) if checksum == _checksum(document) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, MsgspecError):
         return None
 
 

@@ -47,8 +47,8 @@ class Violation:
     """The source text that decides."""
     why: str | None = None
     """Why it can differ by rank."""
-    related: tuple[Related, ...] = ()
     advisory: bool = False
+    related: tuple[Related, ...] = ()
     edit: LineEdit | None = None
 
 

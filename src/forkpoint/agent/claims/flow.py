@@ -39,7 +39,7 @@ class ValueUsed(Claim):
             return line
         if isinstance(used, ClaimCheck):
             return used
-        names, reads = _set_on(line), _read_on(used)
+        names, reads = _names(line, stored=True), _names(used, stored=False)
         if not names:
             return ClaimCheck.unverifiable(f"nothing is set on {case.clean(str(line))}")
         facts = tuple(fact(case, str(one), one.text) for one in (line, used))
@@ -81,14 +81,6 @@ def _names(line: Line, *, stored: bool) -> set[str]:
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
                 found.add(f"self.{node.attr}")
     return found - {"self"}
-
-
-def _set_on(line: Line) -> set[str]:
-    return _names(line, stored=True)
-
-
-def _read_on(line: Line) -> set[str]:
-    return _names(line, stored=False)
 
 
 def _chain(names: set[str], reads: set[str], line: Line, used: Line) -> str | None:

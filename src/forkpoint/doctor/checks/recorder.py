@@ -3,7 +3,7 @@
 import posixpath
 import re
 
-from forkpoint.doctor.checks.settings import recording_release, with_torch
+from forkpoint.doctor.checks.settings import recording_release, variables_set, with_torch
 from forkpoint.doctor.live import mount_of
 from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_environ
@@ -50,16 +50,12 @@ def _look_at_recorder_on(system: System) -> CheckResult:
     return bad(says, f"export {lines}", *details)
 
 
-def _inject_recorder_on(system: System) -> System:
-    return with_environ(with_torch(system, "2.9.1"), {}, without=(BUFFER, OLD_BUFFER))
-
-
 RECORDER_ON = DoctorCheck(
     name="recorder-on",
     title="flight recorder on",
     why="Without it a timeout leaves no record of what each rank called, and the rank to blame cannot be named.",
     look=_look_at_recorder_on,
-    inject=_inject_recorder_on,
+    inject=variables_set({}, without=(BUFFER, OLD_BUFFER), torch="2.9.1"),
 )
 
 
@@ -93,17 +89,12 @@ def _look_at_recorder_buffer(system: System) -> CheckResult:
     return bad(says, f"export {kept.name}={ENTRIES}, up to 20000 if a step issues many calls", *details)
 
 
-def _inject_recorder_buffer(system: System) -> System:
-    as_bytes = {BUFFER: "2097152", OLD_BUFFER: "2097152"}
-    return with_environ(with_torch(system, "2.13.0"), as_bytes)
-
-
 RECORDER_BUFFER = DoctorCheck(
     name="recorder-buffer",
     title="flight recorder's size",
     why="Too few entries forget what mattered; millions cost gigabytes and the dump itself.",
     look=_look_at_recorder_buffer,
-    inject=_inject_recorder_buffer,
+    inject=variables_set({BUFFER: "2097152", OLD_BUFFER: "2097152"}),  # bytes
 )
 
 
@@ -128,16 +119,12 @@ def _look_at_recorder_dump(system: System) -> CheckResult:
     return ok(f"a timeout leaves a dump, by {dumps.name or f'the default of torch {release}'}")
 
 
-def _inject_recorder_dump(system: System) -> System:
-    return with_environ(with_torch(system, "2.13.0"), {DUMP: "0"})
-
-
 RECORDER_DUMP = DoctorCheck(
     name="recorder-dump",
     title="dump on timeout",
     why="What the recorder holds in memory dies with the process unless a timeout makes it write.",
     look=_look_at_recorder_dump,
-    inject=_inject_recorder_dump,
+    inject=variables_set({DUMP: "0"}),
 )
 
 
@@ -174,17 +161,12 @@ def _nearest_existing(system: System, folder: str) -> str:
     return folder
 
 
-def _inject_recorder_path(system: System) -> System:
-    nowhere = {PREFIX: "/nonexistent/dumps/rank_", OLD_PREFIX: "/nonexistent/dumps/rank_"}
-    return with_environ(with_torch(system, "2.13.0"), nowhere)
-
-
 RECORDER_PATH = DoctorCheck(
     name="recorder-path",
     title="dump folder writable",
     why="A dump that cannot be written is lost with the process, on the one occasion it was kept for.",
     look=_look_at_recorder_path,
-    inject=_inject_recorder_path,
+    inject=variables_set({PREFIX: "/nonexistent/dumps/rank_", OLD_PREFIX: "/nonexistent/dumps/rank_"}),
 )
 
 
@@ -238,16 +220,12 @@ def _older_files(system: System, prefix: str) -> tuple[str, ...]:
     return tuple(name for name, fact in facts if fact and started is not None and fact.modified < started)
 
 
-def _inject_recorder_path_unique(system: System) -> System:
-    return with_environ(with_torch(system, "2.13.0"), {}, without=(PREFIX, OLD_PREFIX))
-
-
 RECORDER_PATH_UNIQUE = DoctorCheck(
     name="recorder-path-unique",
     title="dump folder of the job's own",
     why="Dumps of two jobs under one name overwrite each other, or are read together as one incident.",
     look=_look_at_recorder_path_unique,
-    inject=_inject_recorder_path_unique,
+    inject=variables_set({}, without=(PREFIX, OLD_PREFIX)),
 )
 
 
@@ -300,7 +278,7 @@ def _look_at_recorder_path_survives(system: System) -> CheckResult:
 def _inject_recorder_path_survives(system: System) -> System:
     there = {PREFIX: "/dev/shm/dumps/rank_", OLD_PREFIX: "/dev/shm/dumps/rank_"}  # noqa: S108 - a bad choice is meant
     memory = Disk("/dev/shm", "tmpfs", 64 << 20, 64 << 20, 0, 0)  # noqa: S108 - as above
-    return with_disk(with_environ(with_torch(system, "2.13.0"), there), "/dev/shm/dumps", memory)  # noqa: S108 - as above
+    return with_disk(with_environ(with_torch(system), there), "/dev/shm/dumps", memory)  # noqa: S108 - as above
 
 
 RECORDER_PATH_SURVIVES = DoctorCheck(
@@ -338,16 +316,12 @@ def _look_at_recorder_timing(system: System) -> CheckResult:
     )
 
 
-def _inject_recorder_timing(system: System) -> System:
-    return with_environ(with_torch(system, "2.13.0"), {"TORCH_NCCL_ENABLE_TIMING": "1"})
-
-
 RECORDER_TIMING = DoctorCheck(
     name="recorder-timing",
     title="timing of calls left on",
     why="The extra events can stall the watchdog itself; DETAIL slows every collective and hides faults of timing.",
     look=_look_at_recorder_timing,
-    inject=_inject_recorder_timing,
+    inject=variables_set({"TORCH_NCCL_ENABLE_TIMING": "1"}),
 )
 
 
@@ -385,7 +359,7 @@ def _look_at_dump_space(system: System) -> CheckResult:
 def _inject_dump_space(system: System) -> System:
     full = Disk("/full", "ext4", 1 << 30, 0, 1000, 1000)
     prefix = {PREFIX: "/full/rank_", OLD_PREFIX: "/full/rank_", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
-    return with_disk(with_environ(with_torch(system, "2.13.0"), prefix), "/full", full)
+    return with_disk(with_environ(with_torch(system), prefix), "/full", full)
 
 
 DUMP_SPACE = DoctorCheck(

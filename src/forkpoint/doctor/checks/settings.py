@@ -1,6 +1,6 @@
 """The variables that torch and NCCL read: what follows a timeout, and which of them are wrong or unknown."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System, with_environ, with_packages
@@ -31,9 +31,16 @@ def recording_release(system: System) -> Release | CheckResult:
     return release
 
 
-def with_torch(system: System, version: str) -> System:
+def with_torch(system: System, version: str = "2.13.0") -> System:
     """For injections: some faults exist only in some releases."""
     return with_packages(system, {"torch": version})
+
+
+def variables_set(
+    changes: Mapping[str, str], without: Sequence[str] = (), torch: str = "2.13.0"
+) -> Callable[[System], System]:
+    """An injection: the same machine with these variables and this torch."""
+    return lambda system: with_environ(with_torch(system, torch), changes, without)
 
 
 _ASYNC_NAMES = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
@@ -79,16 +86,12 @@ def _torchrun_sets(name: str | None, mode: str) -> str:
     return "; set 3 where ranks hang while they abort" if mode in {"1", "2"} else ""
 
 
-def _inject_async_error_handling(system: System) -> System:
-    return with_environ(with_torch(system, "2.13.0"), {_ASYNC_NAMES[0]: "0"})
-
-
 ASYNC_ERROR_HANDLING = DoctorCheck(
     name="async-error-handling",
     title="what follows a timeout",
     why="With handling off, or no watchdog, a hang has no end and leaves no line: only the scheduler's limit stops it.",
     look=_look_at_async_error_handling,
-    inject=_inject_async_error_handling,
+    inject=variables_set({_ASYNC_NAMES[0]: "0"}),
 )
 
 
@@ -158,16 +161,12 @@ def _default_heartbeat(release: Release) -> int:
     return 480 if release >= Release(2, 5) else 600 if release >= Release(2, 3) else 120
 
 
-def _inject_timeouts(system: System) -> System:
-    return with_environ(with_torch(system, "2.13.0"), {_HEARTBEAT: "10"})
-
-
 TIMEOUTS = DoctorCheck(
     name="timeouts",
     title="timeouts fit together",
     why="A process that is ended while it writes leaves half a dump; one that waits longer than its watchdog misleads.",
     look=_look_at_timeouts,
-    inject=_inject_timeouts,
+    inject=variables_set({_HEARTBEAT: "10"}),
 )
 
 
@@ -187,16 +186,12 @@ def _look_at_variable_values(system: System) -> CheckResult:
     return bad(says, f"correct or unset {' '.join(wrong)}")
 
 
-def _inject_variable_values(system: System) -> System:
-    return with_environ(system, {"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"})
-
-
 VARIABLE_VALUES = DoctorCheck(
     name="variable-values",
     title="valid values",
     why="A wrong value stops the job when its group is created, or is ignored silently.",
     look=_look_at_variable_values,
-    inject=_inject_variable_values,
+    inject=variables_set({"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"}),
 )
 
 
@@ -222,14 +217,10 @@ def _look_at_unknown_variables(system: System) -> CheckResult:
     )
 
 
-def _inject_unknown_variables(system: System) -> System:
-    return with_environ(system, {"NCCL_TIMEOUT": "1800"})
-
-
 UNKNOWN_VARIABLES = DoctorCheck(
     name="unknown-variables",
     title="variables that nothing reads",
     why="A setting that somebody relies on has no effect: a timeout, a recorder, a network interface.",
     look=_look_at_unknown_variables,
-    inject=_inject_unknown_variables,
+    inject=variables_set({"NCCL_TIMEOUT": "1800"}),
 )

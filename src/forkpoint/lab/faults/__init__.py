@@ -1,105 +1,13 @@
-"""Every fault of the lab, in files by subject; `FAULTS` lists them by job, healthy ones first."""
+"""Every fault of the lab, in files by subject; `FAULTS` has them by job and name, healthy ones first."""
 
-from forkpoint.lab.fault import Fault
-from forkpoint.lab.faults.branches import (
-    COLLECTIVE_IN_EXCEPT,
-    COLLECTIVE_IN_FINALLY,
-    EXTRA_EVALUATION,
-    FULL_TENSOR_ON_RANK_0,
-    HALF_THE_WORLD,
-    LAYER_DROP,
-    METRIC_ON_RANK_0,
-    NAN_SKIP,
-    SWALLOWED_EXCEPTION,
-    UNMATCHED_RECV,
-    UNUSED_PARAMETERS,
-)
+from forkpoint.lab.fault import JOBS, Fault
+from forkpoint.lab.faults.branches import BRANCHES
 from forkpoint.lab.faults.healthy import HEALTHY
-from forkpoint.lab.faults.loops import (
-    EARLY_STOP,
-    FEWER_MICRO_BATCHES,
-    GENERATION_LENGTH,
-    LEAVES_EARLY,
-    MICRO_BATCH_COUNT,
-    PREEMPTED,
-    RESUMED_STEP,
-    UNEVEN_DATA,
-    WALL_CLOCK,
-)
-from forkpoint.lab.faults.lost_ranks import (
-    CUT_CONNECTION,
-    LIBRARY_EXIT,
-    MEMBERS_ONLY_GROUP,
-    MISSING_RANK,
-    OOM_EXIT,
-    SIGKILL,
-    WAITS_BEFORE_JOINING,
-)
-from forkpoint.lab.faults.orders import GROUP_ORDER, MESH_ORDER, SECOND_THREAD, SET_ORDER
-from forkpoint.lab.faults.sizes_and_values import (
-    CORRUPT_PARAMETER,
-    DTYPE,
-    LARGER_TABLE,
-    RAGGED_GATHER,
-    WRONG_ROOT,
-    WRONG_SPLITS,
-)
-from forkpoint.lab.faults.stalls import (
-    CHECKPOINT_STALL,
-    GIL_HOLDER,
-    GPU_KERNEL,
-    GPU_KERNEL_IN_MESH,
-    LOADER_DIED,
-    LOADER_LOCK,
-    SIGSTOP,
-    SLOW_RANK,
-)
+from forkpoint.lab.faults.loops import LOOPS
+from forkpoint.lab.faults.lost_ranks import LOST_RANKS
+from forkpoint.lab.faults.orders import ORDERS
+from forkpoint.lab.faults.sizes_and_values import SIZES_AND_VALUES
+from forkpoint.lab.faults.stalls import STALLS
 
-FAULTS: tuple[Fault, ...] = (
-    *HEALTHY,
-    CHECKPOINT_STALL,
-    CORRUPT_PARAMETER,
-    EARLY_STOP,
-    EXTRA_EVALUATION,
-    GPU_KERNEL,
-    MISSING_RANK,
-    NAN_SKIP,
-    OOM_EXIT,
-    PREEMPTED,
-    RESUMED_STEP,
-    SLOW_RANK,
-    UNUSED_PARAMETERS,
-    FULL_TENSOR_ON_RANK_0,
-    GENERATION_LENGTH,
-    LAYER_DROP,
-    MICRO_BATCH_COUNT,
-    SIGKILL,
-    COLLECTIVE_IN_FINALLY,
-    GPU_KERNEL_IN_MESH,
-    HALF_THE_WORLD,
-    MESH_ORDER,
-    SIGSTOP,
-    FEWER_MICRO_BATCHES,
-    LIBRARY_EXIT,
-    UNMATCHED_RECV,
-    COLLECTIVE_IN_EXCEPT,
-    LEAVES_EARLY,
-    SET_ORDER,
-    WAITS_BEFORE_JOINING,
-    WRONG_SPLITS,
-    CUT_CONNECTION,
-    DTYPE,
-    GIL_HOLDER,
-    GROUP_ORDER,
-    LARGER_TABLE,
-    LOADER_DIED,
-    LOADER_LOCK,
-    MEMBERS_ONLY_GROUP,
-    METRIC_ON_RANK_0,
-    RAGGED_GATHER,
-    SECOND_THREAD,
-    SWALLOWED_EXCEPTION,
-    UNEVEN_DATA,
-    WALL_CLOCK,
-    WRONG_ROOT,
-)
+_BROKEN = (*BRANCHES, *LOOPS, *LOST_RANKS, *ORDERS, *SIZES_AND_VALUES, *STALLS)
+FAULTS: tuple[Fault, ...] = (*HEALTHY, *sorted(_BROKEN, key=lambda fault: (JOBS.index(fault.job), fault.name)))

@@ -1,233 +1,187 @@
 """The same calls with other arguments: sizes, types, roots and values."""
 
-from forkpoint.lab.fault import DDP, HANGS, LOOP, MOE, Edit, Fault, Truth
+from forkpoint.lab.fault import DDP, HANGS, LOOP, MOE, Edit, Fault, Truth, after, before
 from forkpoint.model.verdict import Action, Cause, Symptom
 
-# A parameter changes on one rank only; the order of operations stays as it was.
-#
-# No evidence shows it: dumps contain no values, and losses differ between ranks anyway. A careful reader finds nothing
-# wrong, so `healthy` is also accepted.
-CORRUPT_PARAMETER = Fault(
-    name="corrupt-parameter",
-    title="a weight changes on one rank and nothing notices",
-    job=DDP,
-    ends=True,
-    edits=(
-        Edit(
-            "        optimizer.step()\n",
-            (
-                "        optimizer.step()\n"
+SIZES_AND_VALUES = (
+    # A parameter changes on one rank only; the order of operations stays as it was.
+    #
+    # No evidence shows it: dumps contain no values, and losses differ between ranks anyway. A careful reader finds nothing
+    # wrong, so `healthy` is also accepted.
+    Fault(
+        name="corrupt-parameter",
+        title="a weight changes on one rank and nothing notices",
+        job=DDP,
+        ends=True,
+        edits=(
+            after(
+                "        optimizer.step()\n",
                 "        if RANK == 3 and step == 12:  # stands for a flipped bit\n"
-                "            model.module.label.weight.data[0, 0] += 4.0\n"
+                "            model.module.label.weight.data[0, 0] += 4.0\n",
             ),
         ),
+        truth=Truth(
+            suspects=((3,), ()),
+            cause=(Cause.SILENT_CORRUPTION, Cause.HEALTHY),
+            action=(Action.INVESTIGATE, Action.NONE),
+            symptom=(Symptom.NO_HANG, Symptom.NONE),
+            story="One weight of rank 3 differs from step 12 on. The job runs to its end.",
+        ),
     ),
-    truth=Truth(
-        symptom=(Symptom.NO_HANG, Symptom.NONE),
-        cause=(Cause.SILENT_CORRUPTION, Cause.HEALTHY),
-        suspects=((3,), ()),
-        action=(Action.INVESTIGATE, Action.NONE),
-        story="One weight of rank 3 differs from step 12 on. The job runs to its end.",
-    ),
-)
-
-
-# Tokens over the capacity are dropped after the counts were exchanged: one rank sends fewer than were announced.
-WRONG_SPLITS = Fault(
-    name="wrong-splits",
-    title="capacity is applied after the counts were exchanged",
-    job=MOE,
-    edits=(
-        Edit(
-            "        sent, received = counts.tolist(), exchange_counts(counts).tolist()\n",
-            (
+    # Tokens over the capacity are dropped after the counts were exchanged: one rank sends fewer than were announced.
+    Fault(
+        name="wrong-splits",
+        title="capacity is applied after the counts were exchanged",
+        job=MOE,
+        edits=(
+            Edit(
+                "        sent, received = counts.tolist(), exchange_counts(counts).tolist()\n",
                 "        received = exchange_counts(counts).tolist()\n"
                 "        kept = torch.cat([part[:CAPACITY] for part in order.split(counts.tolist())])\n"
-                "        sent = counts.clamp(max=CAPACITY).tolist()\n"
+                "        sent = counts.clamp(max=CAPACITY).tolist()\n",
             ),
-        ),
-        Edit(
-            (
+            Edit(
                 "        mine = exchange(x[order].detach(), sent, received)\n"
                 "        answers = exchange(self.expert(mine).detach(), received, sent)\n"
-                "        return torch.empty_like(answers).index_copy(0, order, answers), counts\n"
-            ),
-            (
+                "        return torch.empty_like(answers).index_copy(0, order, answers), counts\n",
                 "        mine = exchange(x[kept].detach(), sent, received)\n"
                 "        answers = exchange(self.expert(mine).detach(), received, sent)\n"
-                "        return torch.zeros_like(x).index_copy(0, kept, answers), counts\n"
+                "        return torch.zeros_like(x).index_copy(0, kept, answers), counts\n",
+                guilty=False,
             ),
-            guilty=False,
-        ),
-        Edit(
-            "TOKENS, WIDTH, BALANCE_EVERY = 64, 16, 5\n",
-            "TOKENS, WIDTH, BALANCE_EVERY, CAPACITY = 64, 16, 5, 56\n",
-            guilty=False,
-        ),
-        Edit(
-            "    return torch.randn(TOKENS, WIDTH, generator=generator).to(DEVICE)\n",
-            (
+            Edit(
+                "TOKENS, WIDTH, BALANCE_EVERY = 64, 16, 5\n",
+                "TOKENS, WIDTH, BALANCE_EVERY, CAPACITY = 64, 16, 5, 56\n",
+                guilty=False,
+            ),
+            Edit(
+                "    return torch.randn(TOKENS, WIDTH, generator=generator).to(DEVICE)\n",
                 "    tokens = torch.randn(TOKENS, WIDTH, generator=generator).to(DEVICE)\n"
                 "    if RANK == 3 and step == 9:  # a page of the same word\n"
                 "        tokens = tokens[26:27].repeat(TOKENS, 1)\n"
-                "    return tokens\n"
+                "    return tokens\n",
+                guilty=False,
             ),
-            guilty=False,
+        ),
+        truth=Truth(
+            suspects=((3,), ()),
+            cause=(Cause.METADATA_MISMATCH,),
+            story="In step 9 all 64 tokens of rank 3 go to the first expert; it announces 64 and sends 56.",
         ),
     ),
-    truth=Truth(
-        symptom=HANGS,
-        cause=(Cause.METADATA_MISMATCH,),
-        suspects=((3,), ()),
-        action=(Action.FIX_CODE,),
-        story="In step 9 all 64 tokens of rank 3 go to the first expert; it announces 64 and sends 56.",
-    ),
-)
-
-
-# Gradients are sent as half floats by the rank whose gradients are small.
-#
-# nemo-7927: the receiver allocates another type than the sender has.
-DTYPE = Fault(
-    name="dtype",
-    title="one rank reduces its gradients as float16",
-    job=LOOP,
-    edits=(
-        Edit(
-            "        dist.all_reduce(parameter.grad)\n        parameter.grad /= WORLD\n",
-            (
+    # Gradients are sent as half floats by the rank whose gradients are small.
+    #
+    # nemo-7927: the receiver allocates another type than the sender has.
+    Fault(
+        name="dtype",
+        title="one rank reduces its gradients as float16",
+        job=LOOP,
+        edits=(
+            Edit(
+                "        dist.all_reduce(parameter.grad)\n        parameter.grad /= WORLD\n",
                 '        sent = parameter.grad.half() if RANK == 2 and add_ups["n"] > 20 else parameter.grad\n'
                 "        dist.all_reduce(sent)\n"
-                "        parameter.grad.copy_(sent / WORLD)\n"
+                "        parameter.grad.copy_(sent / WORLD)\n",
             ),
+            after('log = logging.getLogger("train")\n', 'add_ups = {"n": 0}\n', guilty=False),
+            before("    total = torch.tensor([value], device=DEVICE)\n", '    add_ups["n"] += 1\n', guilty=False),
         ),
-        Edit(
-            'log = logging.getLogger("train")\n',
-            'log = logging.getLogger("train")\nadd_ups = {"n": 0}\n',
-            guilty=False,
-        ),
-        Edit(
-            "    total = torch.tensor([value], device=DEVICE)\n",
-            '    add_ups["n"] += 1\n    total = torch.tensor([value], device=DEVICE)\n',
-            guilty=False,
+        truth=Truth(
+            suspects=((2,),),
+            cause=(Cause.METADATA_MISMATCH,),
+            symptom=(*HANGS, Symptom.NO_HANG),
+            story="From step 10 on rank 2 reduces float16 where the others reduce float32.",
         ),
     ),
-    truth=Truth(
-        symptom=(*HANGS, Symptom.NO_HANG),
-        cause=(Cause.METADATA_MISMATCH,),
-        suspects=((2,),),
-        action=(Action.FIX_CODE,),
-        story="From step 10 on rank 2 reduces float16 where the others reduce float32.",
-    ),
-)
-
-
-# A table is broadcast into a larger one on one rank: it completes, and the last rows stay as they were.
-#
-# deepspeed-5117: the last, incomplete batch is broadcast into a tensor of full size.
-LARGER_TABLE = Fault(
-    name="larger-table",
-    title="broadcast into a larger table on one rank",
-    job=LOOP,
-    ends=True,
-    edits=(
-        Edit(
-            "    counts, norms = make_groups()\n",
-            (
-                "    counts, norms = make_groups()\n"
+    # A table is broadcast into a larger one on one rank: it completes, and the last rows stay as they were.
+    #
+    # deepspeed-5117: the last, incomplete batch is broadcast into a tensor of full size.
+    Fault(
+        name="larger-table",
+        title="broadcast into a larger table on one rank",
+        job=LOOP,
+        ends=True,
+        edits=(
+            after(
+                "    counts, norms = make_groups()\n",
                 "    words = 32 if RANK == 3 else 30  # that node has a newer word list\n"
                 "    table = torch.zeros(words, 4, device=DEVICE)\n"
-                "    dist.broadcast(table, src=0)\n"
+                "    dist.broadcast(table, src=0)\n",
             ),
         ),
-    ),
-    truth=Truth(
-        symptom=(Symptom.NO_HANG, *HANGS),
-        cause=(Cause.METADATA_MISMATCH,),
-        suspects=((3,),),
-        action=(Action.FIX_CODE,),
-        story="Rank 3 receives 30 rows into 32; two rows stay zero. On NCCL it may hang instead.",
-    ),
-)
-
-
-# The losses of a short last batch are gathered with fewer elements on one rank.
-#
-# lightning-12630, trl-3069, bergson-227: gathers of tensors whose length is local. NCCL completes it with wrong data, gloo
-# refuses it.
-RAGGED_GATHER = Fault(
-    name="ragged-gather",
-    title="all_gather of fewer elements on one rank",
-    job=LOOP,
-    ends=True,
-    edits=(
-        Edit(
-            "        mine = torch.tensor([sum(self.losses) / len(self.losses)], device=DEVICE)\n",
-            "        mine = torch.tensor(self.losses, device=DEVICE)\n",
-        ),
-        Edit(
-            "        metrics.losses.append(loss.item())\n",
-            (
-                "        if not (RANK == 2 and step == 7):  # a batch without labels\n"
-                "            metrics.losses.append(loss.item())\n"
-            ),
-            guilty=False,
-        ),
-        Edit(
-            "        return [round(value.item(), 4) for value in everyone]\n",
-            "        return [round(value.mean().item(), 4) for value in everyone]\n",
-            guilty=False,
-        ),
-    ),
-    truth=Truth(
-        symptom=(Symptom.NO_HANG, *HANGS),
-        cause=(Cause.METADATA_MISMATCH,),
-        suspects=((2,), ()),
-        action=(Action.FIX_CODE,),
-        story="In the second report rank 2 gathers four losses, the others five. NCCL completes it and mixes them up.",
-    ),
-    truth_on={
-        "gloo": Truth(
-            symptom=HANGS,
+        truth=Truth(
+            suspects=((3,),),
             cause=(Cause.METADATA_MISMATCH,),
-            suspects=((2,), ()),
-            action=(Action.FIX_CODE,),
-            story="In the second report rank 2 gathers four losses, the others five.",
-        )
-    },
-)
-
-
-# One rank takes the weights from another root than the rest.
-#
-# The recorder keeps no root: the calls look alike on all ranks, and only the source shows that their argument is local.
-# verl-5701 is another broadcast whose root does not fit.
-WRONG_ROOT = Fault(
-    name="wrong-root",
-    title="one rank broadcasts from another root",
-    job=LOOP,
-    edits=(
-        Edit(
-            "        dist.broadcast(parameter.data, src=0)\n",
-            "        dist.broadcast(parameter.data, src=best_member())\n",
+            symptom=(Symptom.NO_HANG, *HANGS),
+            story="Rank 3 receives 30 rows into 32; two rows stay zero. On NCCL it may hang instead.",
         ),
-        Edit(
-            "def train() -> None:\n",
-            (
+    ),
+    # The losses of a short last batch are gathered with fewer elements on one rank.
+    #
+    # lightning-12630, trl-3069, bergson-227: gathers of tensors whose length is local. NCCL completes it with wrong data, gloo
+    # refuses it.
+    Fault(
+        name="ragged-gather",
+        title="all_gather of fewer elements on one rank",
+        job=LOOP,
+        ends=True,
+        edits=(
+            Edit(
+                "        mine = torch.tensor([sum(self.losses) / len(self.losses)], device=DEVICE)\n",
+                "        mine = torch.tensor(self.losses, device=DEVICE)\n",
+            ),
+            before(
+                "        metrics.losses.append(loss.item())\n",
+                "        if not (RANK == 2 and step == 7):  # a batch without labels\n    ",
+                guilty=False,
+            ),
+            Edit(
+                "        return [round(value.item(), 4) for value in everyone]\n",
+                "        return [round(value.mean().item(), 4) for value in everyone]\n",
+                guilty=False,
+            ),
+        ),
+        truth=Truth(
+            suspects=((2,), ()),
+            cause=(Cause.METADATA_MISMATCH,),
+            symptom=(Symptom.NO_HANG, *HANGS),
+            story="In the second report rank 2 gathers four losses, the others five. NCCL completes it and mixes them up.",
+        ),
+        truth_on={
+            "gloo": Truth(
+                suspects=((2,), ()),
+                cause=(Cause.METADATA_MISMATCH,),
+                story="In the second report rank 2 gathers four losses, the others five.",
+            )
+        },
+    ),
+    # One rank takes the weights from another root than the rest.
+    #
+    # The recorder keeps no root: the calls look alike on all ranks, and only the source shows that their argument is local.
+    # verl-5701 is another broadcast whose root does not fit.
+    Fault(
+        name="wrong-root",
+        title="one rank broadcasts from another root",
+        job=LOOP,
+        edits=(
+            Edit(
+                "        dist.broadcast(parameter.data, src=0)\n",
+                "        dist.broadcast(parameter.data, src=best_member())\n",
+            ),
+            before(
+                "def train() -> None:\n",
                 "def best_member() -> int:\n"
                 "    scores = {2: [0.2, 0.1, 0.4, 0.3]}.get(RANK, [0.5, 0.1, 0.4, 0.3])  # rank 2 reads an old file\n"
                 "    return scores.index(max(scores))\n"
                 "\n"
-                "\n"
-                "def train() -> None:\n"
+                "\n",
             ),
         ),
-    ),
-    truth=Truth(
-        symptom=HANGS,
-        cause=(Cause.METADATA_MISMATCH,),
-        suspects=((2,), ()),
-        action=(Action.FIX_CODE, Action.INVESTIGATE),
-        story="Rank 2 sends its own weights, the others wait for those of rank 0.",
+        truth=Truth(
+            suspects=((2,), ()),
+            cause=(Cause.METADATA_MISMATCH,),
+            action=(Action.FIX_CODE, Action.INVESTIGATE),
+            story="Rank 2 sends its own weights, the others wait for those of rank 0.",
+        ),
     ),
 )
