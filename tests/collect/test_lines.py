@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from collect.planted import KEYED, private_text
 from forkpoint.redact import Redactor
-from forkpoint.redact.logs import Lines, mask_environments, pieces
+from forkpoint.redact.environments import mask_environments
+from forkpoint.redact.logs import Lines, pieces
 from looping import for_each
 from test_redact import PEM, SECRETS, STORY
 

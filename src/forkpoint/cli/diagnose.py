@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from forkpoint.evidence import Choice
     from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
+    from forkpoint.report.perfetto import DumpsAgain
     from forkpoint.sinks.notice import Notice
 
 _DESCRIPTION = """\
@@ -226,9 +227,10 @@ def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
         write(args.sarif, lambda: [_sarif(verdict), "\n"])
     if args.perfetto is not None:
         with Progress(sys.stderr, quiet=args.quiet) as progress:
-            write(args.perfetto, lambda: _perfetto(paths, capture, verdict, progress))
+            again = _dumps_again(paths, capture, args, progress)
+            write(args.perfetto, lambda: _perfetto(capture, verdict, again))
         if not args.quiet:
-            _print_unread(capture)
+            _print_unread(capture, again.left_out)
     if failed:
         raise UsageError("; ".join(failed))
 
@@ -277,20 +279,32 @@ def _sarif(verdict: "Verdict") -> str:
     return render_sarif(verdict)
 
 
-def _perfetto(paths: Sequence[str], capture: "Capture", verdict: "Verdict", progress: Progress) -> Iterable[str]:
-    from forkpoint.report.perfetto import export_perfetto, read_dumps_again
+def _dumps_again(paths: Sequence[str], capture: "Capture", args: Namespace, progress: Progress) -> "DumpsAgain":
+    from forkpoint.report.perfetto import DumpsAgain
 
-    return export_perfetto(capture, verdict, read_dumps_again(paths, capture, progress))
+    trusted = bool(getattr(args, "in_process", False))
+    follow_links = bool(getattr(args, "follow_links", False))
+    return DumpsAgain(paths, capture, progress, follow_links=follow_links, limited=not trusted)
 
 
-def _print_unread(capture: "Capture") -> None:
-    """Dumps from a pipe cannot be read again, so the trace lacks them."""
+def _perfetto(capture: "Capture", verdict: "Verdict", again: "DumpsAgain") -> Iterable[str]:
+    from forkpoint.report.perfetto import export_perfetto
+
+    return export_perfetto(capture, verdict, again)
+
+
+def _print_unread(capture: "Capture", left_out: Sequence[int]) -> None:
+    """Dumps from a pipe cannot be read again, so the trace lacks them; nor are those that would take too long."""
     from forkpoint.evidence.files import STDIN
     from forkpoint.model.world import name_ranks
 
     piped = [trace.rank for trace in capture.traces if trace.file == STDIN]
     if piped:
         say(f"{name_ranks(piped)}: not in the trace; save the dump to a file first")
+    if left_out:
+        say(
+            f"{name_ranks(left_out)}: not in the trace: too large to read again. Use --in-process if you trust the dumps"
+        )
 
 
 def _markdown_file(path: str) -> str:
