@@ -39,6 +39,9 @@ def pieces(stream: BinaryIO, size: int = PIECE) -> Iterator[bytes]:
     rest = b""
     while data := source.read(size):
         data = rest + data
+        if len(data) < size:  # the end of the stream: a last line without a line end is not cut off
+            rest = data
+            continue
         end = _piece_end(data, size)
         if end is None:
             yield _ENDLESS
@@ -72,8 +75,8 @@ def _within_line(data: bytes) -> int | None:
 
 
 def _before_going_on(data: bytes, end: int) -> int | None:
-    """The start of the last line, if the next line may continue it."""
-    start = data.rfind(b"\n", 0, end - 1) + 1
+    """The start of the last line that is not blank, if the next line may continue it."""
+    start = data.rfind(b"\n", 0, len(data[:end].rstrip())) + 1
     return start if asks_for_next(_decoded(data[start:end])) else None
 
 
