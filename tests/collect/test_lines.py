@@ -1,6 +1,5 @@
 """The quick way through a log gives what the slow way gives, byte for byte."""
 
-import io
 from collections import Counter
 from io import BytesIO
 
@@ -169,5 +168,5 @@ def test_a_known_place_with_a_new_word_in_it_is_looked_at_again() -> None:
 def test_a_value_at_the_end_of_a_file_without_a_line_end_stays_with_its_name() -> None:
     data = b"- name: MYSQL_PASSWORD\n\n  value: letmein"
 
-    assert [*pieces(io.BytesIO(data))] == [data]
-    assert b"letmein" not in b"".join(Lines(redactor()).redact(piece) for piece in pieces(io.BytesIO(data), 30))
+    assert [*pieces(BytesIO(data))] == [data]
+    assert b"letmein" not in b"".join(Lines(redactor()).redact(piece) for piece in pieces(BytesIO(data), 30))

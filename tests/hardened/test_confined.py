@@ -32,6 +32,20 @@ evidence._read_file, confined.CPU_S = deadly, 1
 reading = evidence.read_files([sys.argv[1]])
 print(json.dumps({"same": same, "dumps": reading.records.ranks.tolist(), "problems": [p.text for p in reading.problems]}))
 """
+MANY = """
+import resource, sys
+import forkpoint.evidence as evidence
+from forkpoint.evidence import confined
+
+def slow(path, name, reading, roots, count, read=evidence._read_file):
+    while path.endswith(".log"): pass
+    read(path, name, reading, roots, count)
+
+evidence._read_file, confined._FAIR_S, confined._SPARE_S = slow, 0.1, 1.0
+reading = evidence.read_files([sys.argv[1]])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(len(reading.records), len(reading.problems), used.ru_utime + used.ru_stime)
+"""
 CASES = Path(__file__).parents[2] / "cases"
 
 
@@ -50,3 +64,15 @@ def test_what_ends_the_reader_costs_one_file_and_nothing_else_differs(tmp_path: 
     assert "took more than 1 s" in slow
     assert "SIGSEGV" in killed
     assert "more memory" in greedy
+
+
+def test_many_files_that_take_long_share_what_is_beyond_their_size(tmp_path: Path):
+    folder = with_good(tmp_path, "nccl_trace_rank_3", good_dump(3))
+    for number in range(8):
+        (folder / f"a{number}.log").write_bytes(b"x")
+
+    done = subprocess.run([sys.executable, "-c", MANY, str(folder)], capture_output=True, text=True, check=True)
+
+    dumps, lost, used_s = done.stdout.split()
+    assert (dumps, lost) == ("4", "8")
+    assert 1.5 < float(used_s) < 6  # each of them alone may take 1.1 s
