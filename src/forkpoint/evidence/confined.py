@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import BinaryIO, NamedTuple, NoReturn, Protocol, Self
 
+from forkpoint.evidence.files import is_url
+from forkpoint.evidence.landlock import give_up_rights
 from forkpoint.evidence.reading import Reading
 from forkpoint.model.capture import InternalProblem, Problem
 from forkpoint.model.layout import I64, Reader, pack_text
@@ -132,6 +134,7 @@ class _Child:
         self._pid = os.fork()
         if self._pid == 0:
             os.close(read_end)
+            give_up_rights(network=not any(is_url(path) for path, _ in files))
             _work(write_end, lambda pipe: _send_files(files, reading, read_one, pipe, spare_s, counts=counts))
         os.close(write_end)
         self._pipe = os.fdopen(read_end, "rb", _BUFFER)
