@@ -106,3 +106,13 @@ def test_a_module_is_found_by_the_end_of_the_path_it_had_where_the_job_ran(tmp_p
     assert found.path.endswith("b/train.py")
     assert program.module_at("/mnt/job/7/train.py") is None
     assert program.module_at("/mnt/other.py") is None
+
+
+@for_each("annotation", [r"A\x00B", "(" * 400, " | ".join(["A"] * 5000)], ids=["NUL", "brackets", "long"])
+def test_a_type_in_quotes_that_cannot_be_read_is_left_out(annotation: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        f"import torch.distributed as dist\nclass A:\n    def sync(self):\n        dist.barrier()\n"
+        f"def f(x: '{annotation}', y: 'A'):\n    x.sync()\n    y.sync()\n"
+    )
+
+    assert len(analyse(read_program([str(tmp_path)])).communication.reaches) > 0
