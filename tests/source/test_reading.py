@@ -1,5 +1,6 @@
 """Files that are no ordinary source: a clear note, never a crash, and the rest is read."""
 
+import os
 from pathlib import Path
 
 from forkpoint.lint import Options, lint
@@ -116,3 +117,20 @@ def test_a_type_in_quotes_that_cannot_be_read_is_left_out(annotation: str, tmp_p
     )
 
     assert len(analyse(read_program([str(tmp_path)])).communication.reaches) > 0
+
+
+def test_of_more_source_than_can_be_held_the_files_in_the_stacks_are_read_and_the_rest_is_noted(tmp_path: Path) -> None:
+    for name in "abcz":
+        (tmp_path / f"{name}.py").write_text(f"{name} = 1\n" * 100)
+
+    program = read_program([str(tmp_path)], most=1400, first={"z.py"})
+
+    assert [Path(file).name for file in program.modules] == ["z.py", "a.py"]
+    assert "2 of 4 files were not read" in program.notes[0].text
+    assert len(read_program([str(tmp_path)], most=2400).modules) == 4
+
+
+def test_a_pipe_with_the_name_of_a_module_is_noted_and_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.py")
+
+    assert "not a file" in read_program([str(tmp_path)]).notes[0].text

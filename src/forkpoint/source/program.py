@@ -3,8 +3,9 @@
 import os
 import tokenize
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path, PurePath
 
 from forkpoint.source.code import Class, Function, Module, parse_module
@@ -108,15 +109,49 @@ class Program:
         return None
 
 
-def read_program(paths: Sequence[str], progress: Callable[[str], None] | None = None) -> Program:
+def read_program(
+    paths: Sequence[str],
+    progress: Callable[[str], None] | None = None,
+    *,
+    most: int | None = None,
+    first: Container[str] = (),
+) -> Program:
+    """`most`: bytes to read in all. If the files have more, those with a name in `first` are read before the others."""
     program = Program()
-    for path, file in _find(paths, program):
+    for path, file in _within(most, [*_find(paths, program)], first, program):
         if progress is not None:
             progress(file)
         _add(file, program)
         if _is_test(PurePath(file).relative_to(path)):
             program.tests.add(file)
     return program
+
+
+def _within(
+    most: int | None, files: Sequence[tuple[str, str]], first: Container[str], program: Program
+) -> Iterable[tuple[str, str]]:
+    if most is None:
+        return files
+    sizes = {file: _size(file) for _, file in files}
+    if sum(sizes.values()) <= most:
+        return files
+    ordered = sorted(files, key=lambda found: PurePath(found[1]).name not in first)
+    ends = accumulate(sizes[file] for _, file in ordered)
+    read = [found for found, end in zip(ordered, ends, strict=True) if end <= most]
+    left = (
+        f"{len(files) - len(read)} of {len(files)} files were not read: together they have more than {most >> 20} MiB"
+    )
+    program.notes.append(SourceNote(files[0][0], f"{left}. Give a smaller folder"))
+    return read
+
+
+def _size(file: str) -> int:
+    """Of what will be read."""
+    try:
+        size = Path(file).stat().st_size
+    except OSError:
+        return 0
+    return size if size <= MAX_BYTES else 0
 
 
 def _is_test(inside: PurePath) -> bool:
@@ -159,6 +194,9 @@ def _add(file: str, program: Program) -> None:
         return
     try:
         size = Path(file).stat().st_size
+        if not Path(file).is_file():
+            program.notes.append(SourceNote(file, "not a file, not read"))
+            return
         if size > MAX_BYTES:
             program.notes.append(SourceNote(file, f"{size:,} bytes: too large to be hand-written, not read"))
             return
