@@ -231,9 +231,9 @@ def test_dumps_that_would_take_too_long_are_left_out_and_told(tmp_path: Path, mo
     for rank in range(2):
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(encode(dump([entry(n) for n in range(5 + 2000 * rank)])))
     capture = forkpoint.read([str(tmp_path)])
-    monkeypatch.setattr("forkpoint.report.perfetto._used_s", lambda: 17.9)
+    monkeypatch.setattr("forkpoint.report.perfetto.cpu_s", lambda: 117.9)
 
-    again = DumpsAgain([str(tmp_path)], capture)
+    again = DumpsAgain([str(tmp_path)], capture, since_s=100.0)
 
     assert [trace.rank for trace, _ in again] == [0]
     assert again.left_out == [1]

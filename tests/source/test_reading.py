@@ -123,11 +123,11 @@ def test_of_more_source_than_can_be_held_the_files_in_the_stacks_are_read_and_th
     for name in "abcz":
         (tmp_path / f"{name}.py").write_text(f"{name} = 1\n" * 100)
 
-    program = read_program([str(tmp_path)], most=1400, first={"z.py"})
+    program = read_program([str(tmp_path)], most=450, first={"z.py"})
 
     assert [Path(file).name for file in program.modules] == ["z.py", "a.py"]
     assert "2 of 4 files were not read" in program.notes[0].text
-    assert len(read_program([str(tmp_path)], most=2400).modules) == 4
+    assert len(read_program([str(tmp_path)], most=800).modules) == 4
 
 
 def test_a_pipe_with_the_name_of_a_module_is_noted_and_does_not_block(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`forkpoint diagnose`: dumps, logs and stacks in, one verdict out."""
 
+import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Sequence
@@ -110,6 +111,7 @@ def diagnose_paths(  # noqa: PLR0913 - one per option
     `told_by`: the command; its incidents go to the store and the services in `args`. None: it has no such options.
     `look`: if no `source` is given, use source on this machine that matches the stacks.
     """
+    since_s = sum(os.times()[:4])
     import_numpy()
     from forkpoint.evidence import ADMIT_BY_PROOF, read
     from forkpoint.pipeline import diagnose
@@ -128,7 +130,7 @@ def diagnose_paths(  # noqa: PLR0913 - one per option
     if found and not args.quiet:
         say(f"source: {', '.join(found)} (its lines match the stacks; --no-source turns this off)")
     seen = parts.run("keeping it", lambda: keep_verdict(args, capture, verdict, source), ()) if told_by else ()
-    told = _Told(paths, capture, verdict, seen)
+    told = _Told(paths, capture, verdict, since_s, seen)
     if telling.is_on:
         parts.run("telling others", lambda: telling.begin(_notice(told, args, told_by or "")), None)
     try:
@@ -205,13 +207,15 @@ class _Told(NamedTuple):
     paths: Sequence[str]
     capture: "Capture"
     verdict: "Verdict"
+    since_s: float
+    """CPU time when it began."""
     seen: Sequence[str]
     """Lines about earlier incidents at the same fork."""
 
 
 def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
     """Writes every file even if another one fails. Raises UsageError at the end."""
-    paths, capture, verdict, seen = told
+    _, capture, verdict, _, seen = told
     failed: list[str] = []
 
     def write(path: str, pieces: Callable[[], Iterable[str]]) -> None:
@@ -227,7 +231,7 @@ def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
         write(args.sarif, lambda: [_sarif(verdict), "\n"])
     if args.perfetto is not None:
         with Progress(sys.stderr, quiet=args.quiet) as progress:
-            again = _dumps_again(paths, capture, args, progress)
+            again = _dumps_again(told, args, progress)
             write(args.perfetto, lambda: _perfetto(capture, verdict, again))
         if not args.quiet:
             _print_unread(capture, again.left_out)
@@ -279,12 +283,14 @@ def _sarif(verdict: "Verdict") -> str:
     return render_sarif(verdict)
 
 
-def _dumps_again(paths: Sequence[str], capture: "Capture", args: Namespace, progress: Progress) -> "DumpsAgain":
+def _dumps_again(told: _Told, args: Namespace, progress: Progress) -> "DumpsAgain":
     from forkpoint.report.perfetto import DumpsAgain
 
     trusted = bool(getattr(args, "in_process", False))
     follow_links = bool(getattr(args, "follow_links", False))
-    return DumpsAgain(paths, capture, progress, follow_links=follow_links, limited=not trusted)
+    return DumpsAgain(
+        told.paths, told.capture, progress, follow_links=follow_links, limited=not trusted, since_s=told.since_s
+    )
 
 
 def _perfetto(capture: "Capture", verdict: "Verdict", again: "DumpsAgain") -> Iterable[str]:

@@ -4,7 +4,7 @@ reads the dumps again.
 
 import io
 import math
-import resource
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -53,14 +53,15 @@ class DumpsAgain:
         *,
         follow_links: bool = False,
         limited: bool = True,
+        since_s: float | None = None,
     ) -> None:
-        """`limited`: leave out dumps that would take too long."""
+        """`limited`: leave out dumps that would take too long. `since_s`: `cpu_s()` when the diagnosis began, if it was before."""
         self._files = find_files([path for path in paths if path != STDIN], follow_links=follow_links)
         self._roots = () if follow_links else tuple(paths)
         self._progress = progress
         self._wanted: dict[str, RankTrace] = {trace.file: trace for trace in capture.traces}
         beyond = sum(map(_size, self._files)) - _LARGE if limited else math.inf
-        self._until_s = _CPU_S + max(0, beyond) / _PER_SECOND
+        self._until_s = (cpu_s() if since_s is None else since_s) + _CPU_S + max(0, beyond) / _PER_SECOND
         self.left_out: list[int] = []
         """Ranks whose dumps would have taken too long."""
 
@@ -70,7 +71,7 @@ class DumpsAgain:
                 self._progress(done, len(self._files), shown(path))
             for name, data in self._dumps_in(path):
                 trace = self._wanted.pop(name)
-                if _used_s() + len(data) / _READ_PER_SECOND > self._until_s:
+                if cpu_s() + len(data) / _READ_PER_SECOND > self._until_s:
                     self.left_out.append(trace.rank)
                     continue
                 columns = _decode(data, name)
@@ -101,9 +102,9 @@ class DumpsAgain:
                     return
 
 
-def _used_s() -> float:
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(by.ru_utime + by.ru_stime for by in used)
+def cpu_s() -> float:
+    """What this process and its children have used."""
+    return sum(os.times()[:4])
 
 
 def _size(path: str) -> int:

@@ -1,6 +1,7 @@
 """Paths -> Program: all modules that could be read, and notes about those that could not."""
 
 import os
+import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ MAX_FILES = 50_000
 NOTEBOOK = ".ipynb"
 _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist"})
 
+_WORD = re.compile(rb"\w+")
 _LINES_NAMED = 3
 """Of the statements that were left out of a file."""
 _TESTS = frozenset({"tests", "test", "testing", "unit_tests", "integration_tests", "functional_tests"})
@@ -116,7 +118,7 @@ def read_program(
     most: int | None = None,
     first: Container[str] = (),
 ) -> Program:
-    """`most`: bytes to read in all. If the files have more, those with a name in `first` are read before the others."""
+    """`most`: words to read in all. If the files have more, those with a name in `first` are read before the others."""
     program = Program()
     for path, file in _within(most, [*_find(paths, program)], first, program):
         if progress is not None:
@@ -132,26 +134,24 @@ def _within(
 ) -> Iterable[tuple[str, str]]:
     if most is None:
         return files
-    sizes = {file: _size(file) for _, file in files}
-    if sum(sizes.values()) <= most:
+    words = {file: _words(file) for _, file in files}
+    if sum(words.values()) <= most:
         return files
     ordered = sorted(files, key=lambda found: PurePath(found[1]).name not in first)
-    ends = accumulate(sizes[file] for _, file in ordered)
+    ends = accumulate(words[file] for _, file in ordered)
     read = [found for found, end in zip(ordered, ends, strict=True) if end <= most]
-    left = (
-        f"{len(files) - len(read)} of {len(files)} files were not read: together they have more than {most >> 20} MiB"
-    )
+    left = f"{len(files) - len(read)} of {len(files)} files were not read: together they have more than {most:,} words"
     program.notes.append(SourceNote(files[0][0], f"{left}. Give a smaller folder"))
     return read
 
 
-def _size(file: str) -> int:
-    """Of what will be read."""
+def _words(file: str) -> int:
+    """Names and numbers, from which a parsed file's memory follows much better than from its size."""
+    path = Path(file)
     try:
-        size = Path(file).stat().st_size
+        return len(_WORD.findall(path.read_bytes())) if path.is_file() and path.stat().st_size <= MAX_BYTES else 0
     except OSError:
         return 0
-    return size if size <= MAX_BYTES else 0
 
 
 def _is_test(inside: PurePath) -> bool:
