@@ -123,6 +123,7 @@ def test_defaults_come_from_the_users_file_then_the_projects_then_the_command_li
     [
         ('[tool.forkpoint.watch]\nnotify = ["webhook"]', "is allowed only in ~/.config/forkpoint.toml"),
         ("[tool.forkpoint]\nwidht = 70", "is allowed only in ~/.config/forkpoint.toml"),
+        (f"[tool.forkpoint]\nsource = {'[' * 20_000}", "cannot be read as TOML"),
         ("[tool.forkpoint]\nwidth = 3", "width: must be a number, at least 40"),
         ('[tool.forkpoint]\nquiet = "yes"', "quiet must be true or false"),
         ("[tool.forkpoint\n", "cannot be read as TOML"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint import __version__
-from forkpoint.cli import COMMANDS, main
+from forkpoint.cli import COMMANDS, demo, main
 from ingest.encode import encode
 from ingest.samples import dump, entry
 from looping import for_each
@@ -69,6 +69,17 @@ def test_a_diagnosis_of_dumps_makes_few_dataclasses_and_loads_no_source_log_or_s
     assert done.stderr.splitlines()[-1] == f"{public} []"
 
 
+def test_only_the_command_that_is_asked_for_is_imported() -> None:
+    code = (
+        "import sys; from forkpoint.cli import main; main(['demo', '--help']);"
+        "sys.stderr.write(', '.join({'forkpoint.cli.' + name for name in ('demo', 'lint', 'agent')} & set(sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stderr == "forkpoint.cli.demo"
+
+
 def test_help_pays_for_neither_numpy_nor_rich() -> None:
     code = (
         "import sys; from forkpoint.cli import main; main(['diagnose', '--help']);"
@@ -97,8 +108,7 @@ def test_a_crash_does_not_read_as_something_found(
     def crash(_: object) -> int:
         raise RuntimeError("\x1b[2J")
 
-    demo = next(command for command in COMMANDS if command.name == "demo")
-    monkeypatch.setattr("forkpoint.cli.COMMANDS", [demo._replace(run=crash)])
+    monkeypatch.setattr("forkpoint.cli.demo.COMMAND", demo.COMMAND._replace(run=crash))
 
     assert main(["demo"]) == 70
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from collect.planted import KEYED, private_text
 from forkpoint.redact import Redactor
-from forkpoint.redact.logs import Lines, mask_environments, pieces
+from forkpoint.redact.environments import mask_environments
+from forkpoint.redact.logs import Lines, pieces
 from looping import for_each
 from test_redact import PEM, SECRETS, STORY
 
@@ -162,3 +163,10 @@ def test_a_known_place_with_a_new_word_in_it_is_looked_at_again() -> None:
     assert lines.redact(often) == often.replace(b"gpu-12", b"host-2")
     assert lines.redact(b"gpu-13:1:4 [0] says 4\n") == b"gpu-13:1:4 [0] says 4\n"
     assert lines.redact(b"gpu-12:1:4 [0] says hf_" + b"a" * 30 + b"\n").endswith(b" says [masked-huggingface-token]\n")
+
+
+def test_a_value_at_the_end_of_a_file_without_a_line_end_stays_with_its_name() -> None:
+    data = b"- name: MYSQL_PASSWORD\n\n  value: letmein"
+
+    assert [*pieces(BytesIO(data))] == [data]
+    assert b"letmein" not in b"".join(Lines(redactor()).redact(piece) for piece in pieces(BytesIO(data), 30))

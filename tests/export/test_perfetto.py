@@ -11,7 +11,9 @@ import forkpoint
 import verdicts
 from forkpoint.model.verdict import Verdict
 from forkpoint.report import perfetto
-from forkpoint.report.perfetto import entries_per_rank, export_perfetto, read_dumps_again
+from forkpoint.report.perfetto import DumpsAgain, entries_per_rank, export_perfetto
+from ingest.encode import encode
+from ingest.samples import dump, entry
 from looping import for_each
 from small_jobs import SmallJob
 
@@ -21,7 +23,7 @@ Event = dict[str, Any]
 
 def document(paths: list[str], verdict: Verdict | None = None) -> dict[str, Any]:
     capture = forkpoint.read(paths)
-    pieces = export_perfetto(capture, verdict or forkpoint.diagnose(capture), read_dumps_again(paths, capture))
+    pieces = export_perfetto(capture, verdict or forkpoint.diagnose(capture), DumpsAgain(paths, capture))
     text = "".join(pieces)
     assert text.isascii()
     return json.loads(text)
@@ -195,7 +197,7 @@ def test_a_dump_that_has_gone_is_said(tmp_path: Path) -> None:
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank))
     capture = forkpoint.read([str(tmp_path)])
     (tmp_path / "nccl_trace_rank_1").write_bytes(b"something else")
-    again = read_dumps_again([str(tmp_path)], capture)
+    again = DumpsAgain([str(tmp_path)], capture)
 
     trace = json.loads("".join(export_perfetto(capture, forkpoint.diagnose(capture), again)))
 
@@ -223,3 +225,17 @@ def test_hostile_names_are_text_and_short(tmp_path: Path, text: str) -> None:
     shown = json.dumps(trace, ensure_ascii=False)
     assert shown.isprintable()
     assert len(shown) < 20_000
+
+
+def test_dumps_that_would_take_too_long_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(2):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(encode(dump([entry(n) for n in range(5 + 2000 * rank)])))
+    capture = forkpoint.read([str(tmp_path)])
+    monkeypatch.setattr("forkpoint.report.perfetto.cpu_s", lambda: 117.9)
+
+    again = DumpsAgain([str(tmp_path)], capture, since_s=100.0)
+
+    assert [trace.rank for trace, _ in again] == [0]
+    assert again.left_out == [1]
+    trusted = DumpsAgain([str(tmp_path)], capture, limited=False)
+    assert [trace.rank for trace, _ in trusted] == [0, 1]

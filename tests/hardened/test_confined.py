@@ -1,9 +1,12 @@
 """Files are read by a child process: what ends it costs the file that it was reading, and is told with its name."""
 
+import ctypes
 import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from hardened.odd import good_dump, with_good
 
@@ -32,6 +35,49 @@ evidence._read_file, confined.CPU_S = deadly, 1
 reading = evidence.read_files([sys.argv[1]])
 print(json.dumps({"same": same, "dumps": reading.records.ranks.tolist(), "problems": [p.text for p in reading.problems]}))
 """
+MANY = """
+import resource, sys
+import forkpoint.evidence as evidence
+from forkpoint.evidence import confined
+
+def slow(path, name, reading, roots, count, read=evidence._read_file):
+    while path.endswith(".log"): pass
+    read(path, name, reading, roots, count)
+
+evidence._read_file, confined._FAIR_S, confined._SPARE_S = slow, 0.1, 1.0
+reading = evidence.read_files([sys.argv[1]])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(len(reading.records), len(reading.problems), used.ru_utime + used.ru_stime)
+"""
+RIGHTS = """
+import os, signal, socket, subprocess, sys
+import forkpoint.evidence as evidence
+from forkpoint.errors import UnreadableInput
+from forkpoint.model.capture import Problem
+
+server = socket.create_server(("127.0.0.1", 0))
+
+def attempt(what):
+    try:
+        what()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+
+def bad(path, name, reading, roots, count):
+    shell = lambda: subprocess.run(["sh", "-c", f"echo x > {path}.new"], stderr=subprocess.DEVNULL, check=False)
+    tried = (
+        lambda: open(path, "a"), lambda: os.remove(path), lambda: open(path + ".new", "w"),
+        lambda: socket.create_connection(server.getsockname()), lambda: os.kill(os.getppid(), signal.SIGKILL), shell,
+    )
+    reading.problems.append(Problem(name, " ".join(map(attempt, tried))))
+
+evidence._read_file = bad
+try:
+    evidence.read_files([sys.argv[1]])
+except UnreadableInput as error:
+    print(str(error).rpartition("rank_0.log: ")[2])
+"""
 CASES = Path(__file__).parents[2] / "cases"
 
 
@@ -50,3 +96,31 @@ def test_what_ends_the_reader_costs_one_file_and_nothing_else_differs(tmp_path: 
     assert "took more than 1 s" in slow
     assert "SIGSEGV" in killed
     assert "more memory" in greedy
+
+
+def test_many_files_that_take_long_share_what_is_beyond_their_size(tmp_path: Path):
+    folder = with_good(tmp_path, "nccl_trace_rank_3", good_dump(3))
+    for number in range(8):
+        (folder / f"a{number}.log").write_bytes(b"x")
+
+    done = subprocess.run([sys.executable, "-c", MANY, str(folder)], capture_output=True, text=True, check=True)
+
+    dumps, lost, used_s = done.stdout.split()
+    assert (dumps, lost) == ("4", "8")
+    assert 1.5 < float(used_s) < 6  # each of them alone may take 1.1 s
+
+
+def test_the_reader_can_neither_change_files_nor_reach_the_network(tmp_path: Path):
+    if not _kernel_has_landlock():
+        pytest.skip("this kernel has no Landlock, or an early version of it")
+    (tmp_path / "rank_0.log").write_text("x")
+
+    done = subprocess.run([sys.executable, "-c", RIGHTS, str(tmp_path)], capture_output=True, text=True, check=False)
+
+    assert done.stdout.split() == [*["PermissionError"] * 5, "done"], done.stderr
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("rank_0.log", "x")]
+
+
+def _kernel_has_landlock() -> bool:
+    """With rules for TCP and signals."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 6

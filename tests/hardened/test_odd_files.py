@@ -2,6 +2,7 @@
 
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,12 @@ def test_four_times_the_input_takes_four_times_the_work(name: str, tmp_path: Pat
 
 
 def _calls_to_diagnose(folder: Path, data: bytes) -> int:
+    file = folder / "nccl_trace_rank_0"
+    file.write_bytes(data)
+    return _calls(lambda: diagnose(read([str(file)])))
+
+
+def _calls(work: Callable[[], object]) -> int:
     """Python's own and C's, which a busy machine does not change."""
     calls = 0
 
@@ -152,11 +159,9 @@ def _calls_to_diagnose(folder: Path, data: bytes) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    file = folder / "nccl_trace_rank_0"
-    file.write_bytes(data)
     sys.setprofile(count)
     try:
-        diagnose(read([str(file)]))
+        work()
     except (HostileInput, UnreadableInput):
         pass
     finally:
@@ -197,3 +202,16 @@ def test_the_compiled_reader_carries_its_licence():
 
     assert (native_folder / "LICENSE").read_text() == (SRC.parents[1] / "LICENSE").read_text()
     assert 'license-files = ["LICENSE"]' in (native_folder / "pyproject.toml").read_text()
+
+
+def test_four_times_the_logs_take_four_times_the_work(tmp_path: Path):
+    calls: list[int] = []
+    for count in (80, 320):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for rank in range(count):
+            (folder / f"rank_{rank}.log").write_bytes(WATCHDOG.replace(b"0", b"%d" % (rank % 9)))
+        capture = read([str(folder)])
+        calls.append(_calls(lambda capture=capture: diagnose(capture)))
+
+    assert calls[1] <= 5 * calls[0] + 20_000

@@ -12,7 +12,7 @@ from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 from forkpoint.report.markdown import render_markdown
 from forkpoint.report.page import render_html
-from forkpoint.report.perfetto import export_perfetto, read_dumps_again
+from forkpoint.report.perfetto import DumpsAgain, export_perfetto
 from forkpoint.report.sarif import render_sarif
 from forkpoint.report.text import render_text
 from forkpoint.report.verdict_line import render_line
@@ -31,6 +31,6 @@ def run_whole(paths: Sequence[str | Path], *, in_process: bool = False) -> Verdi
     render_html(verdict)
     render_line(verdict)
     Console(file=io.StringIO(), width=WIDTH).print(render_text(verdict, WIDTH))
-    for _ in export_perfetto(capture, verdict, read_dumps_again(names, capture)):
+    for _ in export_perfetto(capture, verdict, DumpsAgain(names, capture)):
         pass
     return verdict

@@ -1,5 +1,6 @@
 """Files that are no ordinary source: a clear note, never a crash, and the rest is read."""
 
+import os
 from pathlib import Path
 
 from forkpoint.lint import Options, lint
@@ -106,3 +107,30 @@ def test_a_module_is_found_by_the_end_of_the_path_it_had_where_the_job_ran(tmp_p
     assert found.path.endswith("b/train.py")
     assert program.module_at("/mnt/job/7/train.py") is None
     assert program.module_at("/mnt/other.py") is None
+
+
+@for_each("annotation", [r"A\x00B", "(" * 400, " | ".join(["A"] * 5000)], ids=["NUL", "brackets", "long"])
+def test_a_type_in_quotes_that_cannot_be_read_is_left_out(annotation: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        f"import torch.distributed as dist\nclass A:\n    def sync(self):\n        dist.barrier()\n"
+        f"def f(x: '{annotation}', y: 'A'):\n    x.sync()\n    y.sync()\n"
+    )
+
+    assert len(analyse(read_program([str(tmp_path)])).communication.reaches) > 0
+
+
+def test_of_more_source_than_can_be_held_the_files_in_the_stacks_are_read_and_the_rest_is_noted(tmp_path: Path) -> None:
+    for name in "abcz":
+        (tmp_path / f"{name}.py").write_text(f"{name} = 1\n" * 100)
+
+    program = read_program([str(tmp_path)], most=450, first={"z.py"})
+
+    assert [Path(file).name for file in program.modules] == ["z.py", "a.py"]
+    assert "2 of 4 files were not read" in program.notes[0].text
+    assert len(read_program([str(tmp_path)], most=800).modules) == 4
+
+
+def test_a_pipe_with_the_name_of_a_module_is_noted_and_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.py")
+
+    assert "not a file" in read_program([str(tmp_path)]).notes[0].text

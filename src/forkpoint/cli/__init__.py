@@ -1,40 +1,18 @@
 """The command line: one file per command, which parses and prints. Errors are caught and shown here."""
 
 import argparse
+import gc
 import io
 import logging
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from forkpoint import __version__
-from forkpoint.cli import (
-    agent,
-    attach,
-    attribution,
-    bundle,
-    collect,
-    completion,
-    demo,
-    diagnose,
-    doctor,
-    env,
-    evaluate,
-    explain,
-    history,
-    lab,
-    lint,
-    mcp,
-    merge,
-    rehearse,
-    run,
-    serve,
-    summarise,
-    watch,
-)
 from forkpoint.cli.config import apply_settings, read_settings
 from forkpoint.cli.options import DEFAULT_FILE, LEVELS, Command
 from forkpoint.cli.output import say
@@ -42,33 +20,33 @@ from forkpoint.cli.start import check_json_file, find_command, refuse_unknown, r
 from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
 
-COMMANDS: tuple[Command, ...] = (
-    attach.COMMAND,
-    diagnose.COMMAND,
-    demo.COMMAND,
-    run.COMMAND,
-    doctor.COMMAND,
-    env.COMMAND,
-    collect.COMMAND,
-    bundle.COMMAND,
-    summarise.COMMAND,
-    merge.COMMAND,
-    watch.COMMAND,
-    serve.COMMAND,
-    history.COMMAND,
-    lint.COMMAND,
-    rehearse.COMMAND,
-    explain.COMMAND,
-    lab.COMMAND,
-    agent.COMMAND,
-    mcp.COMMAND,
-    evaluate.COMMAND,
-    attribution.COMMAND,
-    completion.COMMAND,
-)
+if TYPE_CHECKING:
+    COMMANDS: tuple[Command, ...]
+
+_MODULES = {
+    name: name
+    for name in (
+        "attach", "diagnose", "demo", "run", "doctor", "env", "collect", "bundle", "summarise", "merge", "watch", "serve",
+        "history", "lint", "rehearse", "explain", "lab", "agent", "mcp", "eval", "attribution", "completion",
+    )
+} | {"eval": "evaluate"}  # fmt: skip
+"""Commands in the order of help, and their modules here. Only the one that is asked for is imported: each costs time."""
+
+
+def load_commands(names: Iterable[str] = tuple(_MODULES)) -> tuple[Command, ...]:
+    return tuple(import_module(f"{__name__}.{_MODULES[name]}").COMMAND for name in names)
+
+
+def __getattr__(name: str) -> object:
+    if name == "COMMANDS":
+        return load_commands()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _log = logging.getLogger(__name__)
 _USAGE, _UNREADABLE, _CRASHED = 2, 3, 70
+_FEW_COLLECTIONS = 50_000
+"""Objects made between two searches for garbage. Importing makes many and no garbage: at Python's 700 it takes a tenth longer."""
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 
 
@@ -87,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def build_parsers(words: Sequence[str] | None = None) -> Parsers:
-    """`words`: the command line. Only a command that occurs in it gets its options, which saves time; None: all do."""
+    """`words`: the command line. If it begins with a command, only that one is there, which saves time; None: all are."""
     parser = _Parser(
         prog="forkpoint",
         description="Find the earliest point where the ranks of a distributed training job stopped agreeing.",
@@ -97,16 +75,16 @@ def build_parsers(words: Sequence[str] | None = None) -> Parsers:
     _add_common_arguments(parser, hidden=False)
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     commands: dict[str, argparse.ArgumentParser] = {}
-    for command in COMMANDS:
+    chosen = tuple(words[:1]) if words and words[0] in _MODULES else tuple(_MODULES)
+    for command in load_commands(chosen):
         sub = commands[command.name] = parsers.add_parser(
             command.name,
             help=command.help,
             description=command.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if words is None or command.name in words:
-            command.add_arguments(sub)
-            _add_common_arguments(sub, hidden=True)
+        command.add_arguments(sub)
+        _add_common_arguments(sub, hidden=True)
         sub.set_defaults(run=command.run, parser=sub)
     return Parsers(parser, commands)
 
@@ -125,6 +103,7 @@ def _add_common_arguments(parser: argparse.ArgumentParser, *, hidden: bool) -> N
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    gc.set_threshold(_FEW_COLLECTIONS)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Escape characters that the terminal cannot show, instead of raising.
@@ -155,9 +134,9 @@ def _run(argv: Sequence[str] | None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         _complete(build_parser())
     if not given:
-        print(render_start(COMMANDS))
+        print(render_start(load_commands()))
         return 0
-    words = find_command(given, COMMANDS)
+    words = find_command(given, tuple(_MODULES))
     check_json_file(words)
     settings = read_settings()
     parsers = build_parsers(None if settings else words)  # settings of all commands are checked

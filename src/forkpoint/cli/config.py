@@ -75,7 +75,7 @@ def _read(file: Path) -> dict[str, object]:
 
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+    except (OSError, ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UsageError(f"{file}: cannot be read as TOML ({error})") from error
 
 

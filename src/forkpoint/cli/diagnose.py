@@ -1,5 +1,6 @@
 """`forkpoint diagnose`: dumps, logs and stacks in, one verdict out."""
 
+import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from forkpoint.evidence import Choice
     from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
+    from forkpoint.report.perfetto import DumpsAgain
     from forkpoint.sinks.notice import Notice
 
 _DESCRIPTION = """\
@@ -109,6 +111,7 @@ def diagnose_paths(  # noqa: PLR0913 - one per option
     `told_by`: the command; its incidents go to the store and the services in `args`. None: it has no such options.
     `look`: if no `source` is given, use source on this machine that matches the stacks.
     """
+    since_s = sum(os.times()[:4])
     import_numpy()
     from forkpoint.evidence import ADMIT_BY_PROOF, read
     from forkpoint.pipeline import diagnose
@@ -127,7 +130,7 @@ def diagnose_paths(  # noqa: PLR0913 - one per option
     if found and not args.quiet:
         say(f"source: {', '.join(found)} (its lines match the stacks; --no-source turns this off)")
     seen = parts.run("keeping it", lambda: keep_verdict(args, capture, verdict, source), ()) if told_by else ()
-    told = _Told(paths, capture, verdict, seen)
+    told = _Told(paths, capture, verdict, since_s, seen)
     if telling.is_on:
         parts.run("telling others", lambda: telling.begin(_notice(told, args, told_by or "")), None)
     try:
@@ -204,13 +207,15 @@ class _Told(NamedTuple):
     paths: Sequence[str]
     capture: "Capture"
     verdict: "Verdict"
+    since_s: float
+    """CPU time when it began."""
     seen: Sequence[str]
     """Lines about earlier incidents at the same fork."""
 
 
 def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
     """Writes every file even if another one fails. Raises UsageError at the end."""
-    paths, capture, verdict, seen = told
+    _, capture, verdict, _, seen = told
     failed: list[str] = []
 
     def write(path: str, pieces: Callable[[], Iterable[str]]) -> None:
@@ -226,9 +231,10 @@ def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
         write(args.sarif, lambda: [_sarif(verdict), "\n"])
     if args.perfetto is not None:
         with Progress(sys.stderr, quiet=args.quiet) as progress:
-            write(args.perfetto, lambda: _perfetto(paths, capture, verdict, progress))
+            again = _dumps_again(told, args, progress)
+            write(args.perfetto, lambda: _perfetto(capture, verdict, again))
         if not args.quiet:
-            _print_unread(capture)
+            _print_unread(capture, again.left_out)
     if failed:
         raise UsageError("; ".join(failed))
 
@@ -277,20 +283,34 @@ def _sarif(verdict: "Verdict") -> str:
     return render_sarif(verdict)
 
 
-def _perfetto(paths: Sequence[str], capture: "Capture", verdict: "Verdict", progress: Progress) -> Iterable[str]:
-    from forkpoint.report.perfetto import export_perfetto, read_dumps_again
+def _dumps_again(told: _Told, args: Namespace, progress: Progress) -> "DumpsAgain":
+    from forkpoint.report.perfetto import DumpsAgain
 
-    return export_perfetto(capture, verdict, read_dumps_again(paths, capture, progress))
+    trusted = bool(getattr(args, "in_process", False))
+    follow_links = bool(getattr(args, "follow_links", False))
+    return DumpsAgain(
+        told.paths, told.capture, progress, follow_links=follow_links, limited=not trusted, since_s=told.since_s
+    )
 
 
-def _print_unread(capture: "Capture") -> None:
-    """Dumps from a pipe cannot be read again, so the trace lacks them."""
+def _perfetto(capture: "Capture", verdict: "Verdict", again: "DumpsAgain") -> Iterable[str]:
+    from forkpoint.report.perfetto import export_perfetto
+
+    return export_perfetto(capture, verdict, again)
+
+
+def _print_unread(capture: "Capture", left_out: Sequence[int]) -> None:
+    """Dumps from a pipe cannot be read again, so the trace lacks them; nor are those that would take too long."""
     from forkpoint.evidence.files import STDIN
     from forkpoint.model.world import name_ranks
 
     piped = [trace.rank for trace in capture.traces if trace.file == STDIN]
     if piped:
         say(f"{name_ranks(piped)}: not in the trace; save the dump to a file first")
+    if left_out:
+        say(
+            f"{name_ranks(left_out)}: not in the trace: too large to read again. Use --in-process if you trust the dumps"
+        )
 
 
 def _markdown_file(path: str) -> str:

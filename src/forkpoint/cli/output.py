@@ -64,14 +64,22 @@ def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None, verbo
 
         print(render_json(verdict))
         return
-    from rich.console import Console
-
     from forkpoint.report.text import render_text
 
     width = width or terminal_width()
+    text = render_text(verdict, width, verbose=verbose)
+    if not sys.stdout.isatty() and os.environ.keys().isdisjoint(_COLOURS_ANYWAY):
+        print(text.plain)  # without importing rich's console, which takes as long as a small diagnosis
+        return
+    from rich.console import Console
+
     # rich keeps bold and dim under NO_COLOR; users who set it want plain text.
     console = Console(width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
-    console.print(render_text(verdict, width, verbose=verbose), soft_wrap=True, highlight=False)
+    console.print(text, soft_wrap=True, highlight=False)
+
+
+_COLOURS_ANYWAY = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables by which rich takes a pipe for a terminal."""
 
 
 def print_sentence(verdict: "Verdict") -> None:

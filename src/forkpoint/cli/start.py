@@ -52,12 +52,12 @@ def render_start(commands: Sequence[Command]) -> str:
     return "\n".join(lines)
 
 
-def find_command(argv: Sequence[str], commands: Sequence[Command]) -> list[str]:
+def find_command(argv: Sequence[str], known: Sequence[str]) -> list[str]:
     """The arguments with the command spelled correctly. Raises UsageError for an unknown command."""
     at = _place_of_command(argv)
     if at is None:
         return list(argv)
-    name, known = argv[at], [command.name for command in commands]
+    name = argv[at]
     meant = name if name in known else _MEANT.get(name)
     if meant not in known:
         near = did_you_mean(name, [*known, *_MEANT])

@@ -221,8 +221,9 @@ def _is_done(trace: RankTrace) -> bool:
 
 def _entering(rows: Rows, traces: Traces) -> frozenset[int]:
     pending = [(kind, op.state) for kind, shape in enumerate(rows.kinds) if (op := shape.active_op)]
-    kinds = [kind for kind, state in pending if state in (OpState.ENTERING, OpState.ABORTED)]
-    found = [table.trace[np.isin(table.kind, kinds)] for table in (rows.groups, rows.channels)]
+    entering = np.zeros(len(rows.kinds), np.bool_)
+    entering[[kind for kind, state in pending if state in (OpState.ENTERING, OpState.ABORTED)]] = True
+    found = [table.trace[entering[table.kind]] for table in (rows.groups, rows.channels)]
     return frozenset(traces.ranks[np.concatenate(found)].tolist())
 
 

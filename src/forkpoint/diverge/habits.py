@@ -151,12 +151,16 @@ def _is_telling(ours: Tokens, theirs: Tokens, start: int, same_site: bool) -> bo
     """Whether the differences can mean a shift. At the same call site, they are rather changed arguments (which would fit any
     shift) if they are few, or calls that the other side never makes: a side that is off by some calls makes the same calls.
     """
+    if not same_site:
+        return True
     length = min(len(ours), len(theirs))
     different = ours[start:length] != theirs[start:length]
+    if int(different.sum()) < PROOF:
+        return False
     known = (
         np.isin(theirs[start:length][different], ours).all() and np.isin(ours[start:length][different], theirs).all()
     )
-    return not same_site or (int(different.sum()) >= PROOF and bool(known))
+    return bool(known)
 
 
 def _same_site(usual: Track, other: Track, seq: int, tables: Tables) -> bool:

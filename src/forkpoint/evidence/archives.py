@@ -81,7 +81,7 @@ def _members(
         if isinstance(opened, str):
             yield Problem(name, opened)
         else:
-            yield from _members(_metered(opened, meter), _without_suffix(name), meter, depth + 1)
+            yield from _members(_metered(opened, meter), name_inside(name), meter, depth + 1)
     else:
         yield ArchiveMember(name, stream)
 
@@ -353,7 +353,9 @@ def _joined(archive: str, path: str) -> str:
     return clean(f"{archive}/{'/'.join(parts)}")
 
 
-def _without_suffix(name: str) -> str:
+def name_inside(name: str) -> str:
+    """How the names of what is in a packed file begin."""
+    name = clean(name)
     for suffix in (".gz", ".tgz", ".zst", ".xz"):
         if name.endswith(suffix):
             return name.removesuffix(suffix)

@@ -15,8 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import BinaryIO, NoReturn, Protocol
+from typing import BinaryIO, NamedTuple, NoReturn, Protocol, Self
 
+from forkpoint.evidence.files import is_url
+from forkpoint.evidence.landlock import give_up_rights
 from forkpoint.evidence.reading import Reading
 from forkpoint.model.capture import InternalProblem, Problem
 from forkpoint.model.layout import I64, Reader, pack_text
@@ -26,9 +28,16 @@ MEMORY = 768 << 20
 """Bytes that a child may use in addition to what it had at the fork."""
 OPEN_FILES = 256
 CPU_S = 15
-"""CPU time for one file; a file larger than `_LARGE` bytes gets one more second per `_PER_SECOND` bytes."""
+"""CPU time for one file at most; a file larger than `_LARGE` bytes gets one more second per `_PER_SECOND` bytes."""
 _LARGE, _PER_SECOND = 64 << 20, 1 << 20
+_FAIR_S, _FAIR_PER_SECOND = 0.25, 3 << 20
+"""What any file may take: somewhat longer than Python needs to decode a dump of its size."""
+_SPARE_S = 8.0
+"""What all files together may take beyond that: a small file that unpacks to a lot needs it, and ten such files do not get ten times
+as much.
+"""
 _HEAD = struct.Struct("<BQ")
+_SPARE = struct.Struct("<d")
 _BUFFER = 1 << 18
 _PROGRESS_STEP = 1 << 20
 """Bytes between two reports of progress."""
@@ -66,23 +75,49 @@ def can_confine() -> bool:
 
 def read_confined(files: Sequence[File], reading: Reading, read_one: ReadOne, begin: Begin | None) -> None:
     """Adds what the files say. `begin`: for reporting progress."""
-    done = 0
+    done, spare_s = 0, _SPARE_S
     while done < len(files):
-        child = _Child(files[done:], reading, read_one, counts=begin is not None)
+        child = _Child(files[done:], reading, read_one, spare_s, counts=begin is not None)
         try:
             done += child.take(files[done:], reading, begin)
         finally:
             ended = child.end()
         if done < len(files):
-            reading.problems.append(Problem(files[done][1], _why(ended)))
+            allowed = _Allowance.of(files[done][0], child.spare_s)
+            reading.problems.append(Problem(files[done][1], _why(ended, allowed.most_s)))
+            spare_s = allowed.left_after(allowed.most_s) if -ended in _CPU_SIGNALS else child.spare_s
             done += 1
 
 
-def _why(status: int) -> str:
+_CPU_SIGNALS = (signal.SIGXCPU, signal.SIGPROF)
+
+
+class _Allowance(NamedTuple):
+    """CPU time for a file."""
+
+    fair_s: float
+    most_s: float
+    spare_s: float
+
+    @classmethod
+    def of(cls, path: str, spare_s: float) -> Self:
+        try:
+            size = os.stat(path).st_size
+        except OSError:  # a URL, or standard input
+            size = _LARGE
+        fair_s = _FAIR_S + size / _FAIR_PER_SECOND
+        return cls(fair_s, min(CPU_S + max(0, size - _LARGE) / _PER_SECOND, fair_s + spare_s), spare_s)
+
+    def left_after(self, used_s: float) -> float:
+        """What the next file may take beyond its own share."""
+        return max(0.0, self.spare_s - max(0.0, used_s - self.fair_s))
+
+
+def _why(status: int, most_s: float) -> str:
     """Why a child ended, as a problem of the file that it was reading."""
     by = -status
-    if by == signal.SIGXCPU:
-        return f"took more than {CPU_S} s to read; the rest of it is left out. Use --in-process if you trust it"
+    if by in _CPU_SIGNALS:
+        return f"took more than {most_s:.0f} s to read; the rest of it is left out. Use --in-process if you trust it"
     reason = f"signal {signal.Signals(by).name}" if by in set(signal.Signals) else f"exit code {status}"
     return (
         f"crashed the process that read it ({reason}); left out. Check where it came from before you open it otherwise"
@@ -90,12 +125,17 @@ def _why(status: int) -> str:
 
 
 class _Child:
-    def __init__(self, files: Sequence[File], reading: Reading, read_one: ReadOne, *, counts: bool) -> None:
+    def __init__(
+        self, files: Sequence[File], reading: Reading, read_one: ReadOne, spare_s: float, *, counts: bool
+    ) -> None:
+        self.spare_s = spare_s
+        """What the files so far left."""
         read_end, write_end = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
             os.close(read_end)
-            _work(write_end, lambda pipe: _send_files(files, reading, read_one, pipe, counts=counts))
+            give_up_rights(network=not any(is_url(path) for path, _ in files))
+            _work(write_end, lambda pipe: _send_files(files, reading, read_one, pipe, spare_s, counts=counts))
         os.close(write_end)
         self._pipe = os.fdopen(read_end, "rb", _BUFFER)
 
@@ -110,6 +150,7 @@ class _Child:
                 break
             if kind == _Message.DONE:
                 done += 1
+                self.spare_s = _SPARE.unpack(data)[0]
                 count = begin(files[done][0]) if begin and done < len(files) else None
             elif kind == _Message.PROGRESS and count:
                 count(I64.unpack(data)[0])
@@ -133,6 +174,7 @@ def _work(write_end: int, send: Callable[[BinaryIO], None]) -> NoReturn:
     try:
         gc.freeze()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
         _limit()
         with os.fdopen(write_end, "wb", _BUFFER) as pipe:
             send(pipe)
@@ -159,14 +201,18 @@ def _read_statm() -> str:
         return file.read()
 
 
-def _send_files(files: Sequence[File], reading: Reading, read_one: ReadOne, pipe: BinaryIO, *, counts: bool) -> None:
+def _send_files(
+    files: Sequence[File], reading: Reading, read_one: ReadOne, pipe: BinaryIO, spare_s: float, *, counts: bool
+) -> None:
     reading.tables.take_fresh()
     own = Reading(tables=reading.tables, names=reading.names, after_part=lambda: _send(own, pipe))
     for file in files:
-        _allow_cpu(file[0])
+        allowed, before_s = _Allowance.of(file[0], spare_s), time.process_time()
+        _allow_cpu(allowed.most_s)
         read_one(file, own, count=_ProgressSender(pipe) if counts else None)
         _send(own, pipe)
-        _put(pipe, _Message.DONE, b"")
+        spare_s = allowed.left_after(time.process_time() - before_s)
+        _put(pipe, _Message.DONE, _SPARE.pack(spare_s))
         pipe.flush()
 
 
@@ -185,14 +231,12 @@ class _ProgressSender:
             self._unsent = 0
 
 
-def _allow_cpu(path: str) -> None:
-    try:
-        size = os.stat(path).st_size
-    except OSError:  # a URL, or standard input
-        size = 0
-    seconds = int(time.process_time()) + 1 + CPU_S + max(0, size - _LARGE) // _PER_SECOND
+def _allow_cpu(seconds: float) -> None:
+    """The timer ends this process; the limit, in whole seconds, holds for programs that it starts."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (_within(seconds, most), most))
+    whole = int(time.process_time() + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (_within(whole, most), most))
 
 
 def _send(own: Reading, pipe: BinaryIO) -> None:

@@ -22,7 +22,8 @@ from forkpoint.evidence.archives import SmallHeader
 from forkpoint.evidence.files import SNIFF
 from forkpoint.gather.bundle_evidence import Json, redact_dump
 from forkpoint.redact import Redactor
-from forkpoint.redact.logs import Lines, mask_environments, pieces
+from forkpoint.redact.environments import mask_environments
+from forkpoint.redact.logs import Lines, pieces
 from forkpoint.redact.secrets import MASKED
 from forkpoint.report.page import read_page
 from forkpoint.traces.dump import MAX_BYTES, looks_like_dump

@@ -23,7 +23,8 @@ from forkpoint.knowledge.variables import may_be_shown
 from forkpoint.model.capture import Problem
 from forkpoint.model.verdict import Verdict
 from forkpoint.redact import Redactor
-from forkpoint.redact.logs import Lines, mask_environments, pieces
+from forkpoint.redact.environments import mask_environments
+from forkpoint.redact.logs import Lines, pieces
 from forkpoint.traces.dump import MAX_BYTES, decode, looks_like_dump
 from forkpoint.traces.pickles import BINUNICODE, BYTES, FRAME, MEMO_GETS, MEMO_PUTS, PROTO, TEXTS, opcodes
 

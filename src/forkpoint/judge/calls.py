@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from itertools import pairwise
 from math import prod
-from statistics import median
 
 import numpy as np
 
@@ -360,7 +359,8 @@ def late_ranks(divergence: Divergence, incident: Incident) -> dict[int, float]:
             timeout_ms = max(timeout_ms, track.last.timeout_ms)
     if len(since) < 2 or not timeout_ms:
         return {}
-    usual = median(since.values())
+    ordered = sorted(since.values())
+    usual = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
     return {r: (took - usual) / 1e9 for r, took in since.items() if took - usual > timeout_ms * NS_PER_MS}
 
 

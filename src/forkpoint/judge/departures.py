@@ -5,8 +5,10 @@ these follow from another rank's end and accuse nobody. What a rank says first c
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -109,6 +111,9 @@ class _Sources:
         self._incident = incident
         self._faults, self._kills = find_gpu_faults(incident), find_memory_kills(incident)
         self._exits, self._finished = find_exits(incident), find_finished(incident)
+        self._logs: dict[int | None, list[str]] = defaultdict(list)
+        for file, owner in incident.capture.logs:
+            self._logs[owner].append(file)
         self.refused = frozenset(e.rank for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER)
         """Ranks whose library refused what a peer sent: one of two that differ, and which is not known."""
 
@@ -201,9 +206,19 @@ class _Sources:
         ended = clocks.of_event(event) if clocks else None
         if clocks is None or ended is None:
             return False
-        gave_up = [e for e in self._incident.capture.events if e.kind is LogKind.WATCHDOG_TIMEOUT and e.rank != rank]
-        instants = [clocks.of_event(e) for e in gave_up]
-        return any(i is not None and i.clock == ended.clock and i.second < ended.second for i in instants)
+        first = self._gave_up_first.get(ended.clock, {})
+        return any(second < ended.second for other, second in first.items() if other != rank)
+
+    @cached_property
+    def _gave_up_first(self) -> dict[str, dict[int | None, int]]:
+        """By clock: when the first two ranks gave up. One of them is another than the rank that is asked for."""
+        clocks, seconds = find_clocks(self._incident), defaultdict[str, dict[int | None, int]](dict)
+        for event in self._incident.capture.events:
+            instant = clocks.of_event(event) if event.kind is LogKind.WATCHDOG_TIMEOUT else None
+            if instant is not None:
+                by = seconds[instant.clock]
+                by[event.rank] = min(by.get(event.rank, instant.second), instant.second)
+        return {clock: dict(sorted(by.items(), key=lambda one: one[1])[:2]) for clock, by in seconds.items()}
 
     def went_silent(self) -> tuple[Departed, ...]:
         """Ranks that alone did not speak, where others say that a process went away or a living one would have spoken. Where the
@@ -219,31 +234,42 @@ class _Sources:
     def _is_silent(self, rank: int) -> bool:
         """Its log is whole, and does not say that the program was done."""
         capture = self._incident.capture
-        own = [file for file, owner in capture.logs if owner == rank]
+        own = self._logs[rank]
         whole = bool(own) and not any(file in capture.cut_logs for file in own) and self._incident.timeline.unseen <= 1
         return whole and self._has_errors_of(own) and not self._says_done(rank) and rank not in self._finished
 
     def _has_errors_of(self, own: list[str]) -> bool:
         """If other ranks failed in a log of standard error alone, this rank's own such log must have been given too."""
-        complaints = {event.file for event in self._incident.capture.events if event.is_failure}
-        return not any(map(_is_of_errors, complaints)) or any(map(_is_of_errors, own))
+        return not self._fails_in_errors or any(map(_is_of_errors, own))
+
+    @cached_property
+    def _fails_in_errors(self) -> bool:
+        return any(map(_is_of_errors, {event.file for event in self._incident.capture.events if event.is_failure}))
 
     def _says_done(self, rank: int) -> bool:
-        capture = self._incident.capture
-        return any(capture.log_ends[f].done for f, owner in capture.logs if owner == rank and f in capture.log_ends)
+        ends = self._incident.capture.log_ends
+        return any(ends[file].done for file in self._logs[rank] if file in ends)
 
     def _silence_tells(self, rank: int) -> bool:
         """A process went away: others lost their connection to it, and none ran into a timeout. Or NCCL's monitor would have
         made it speak, even if it was stuck, and an end in order would have been logged (at INFO level).
         """
-        kinds = {e.kind for e in self._incident.capture.events}
-        said = [whole_text(e) for e in self._incident.capture.events if e.kind in SAID_OF_PEERS]
-        if any(CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said):
+        if self._lost_connections:
             return True
+        kinds = self._kinds
         tells_all = bool(events_of(rank, self._incident, LogKind.SETTINGS))
         leaves = bool(events_of(rank, self._incident, LogKind.LEAVING))
         gave_up = kinds & {LogKind.WATCHDOG_TIMEOUT, LogKind.ASYNC_ERROR}
         return LogKind.DUMPED in kinds and bool(gave_up) and tells_all and not leaves
+
+    @cached_property
+    def _lost_connections(self) -> bool:
+        said = [whole_text(e) for e in self._incident.capture.events if e.kind in SAID_OF_PEERS]
+        return any(CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said)
+
+    @cached_property
+    def _kinds(self) -> frozenset[LogKind]:
+        return frozenset(event.kind for event in self._incident.capture.events)
 
     def _is_alive(self, rank: int) -> bool:
         """It wrote a dump or a stack, or speaks of the failure."""

@@ -171,7 +171,7 @@ def _table(file: Path) -> Table | None:
         if file.stat().st_size > _MAX_BYTES:
             raise UsageError(f"{file}: too large for a configuration (limit: {_MAX_BYTES:,} bytes)")
         table: Any = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: cannot be read as TOML: {error}") from error
     for key in ("tool", "forkpoint", "lint"):
         table = table.get(key) if isinstance(table, dict) else None

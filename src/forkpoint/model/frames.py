@@ -8,6 +8,7 @@ and if ranks diverge inside one, that is the place to show.
 import re
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 
 from forkpoint.model.op import Frame, Stack
 
@@ -41,7 +42,11 @@ _RUN_AT_START = ("/sitecustomize.py", "/usercustomize.py")
 
 def place_of(frame: Frame) -> str:
     """Its file with forward slashes and a leading one, so that searches for `/torch/cuda/` or `/socket.py` match."""
-    return "/" + frame.filename.replace("\\", "/").removeprefix("/")
+    return _place(frame.filename)
+
+
+def _place(filename: str) -> str:
+    return "/" + filename.replace("\\", "/").removeprefix("/")
 
 
 def is_python(frame: Frame) -> bool:
@@ -51,10 +56,15 @@ def is_python(frame: Frame) -> bool:
 
 def is_library(frame: Frame) -> bool:
     """From Python, torch or another well-known package. Native frames and frames without a file count, too."""
-    generated = frame.filename.startswith("<") and not frame.filename.startswith(_NOTEBOOK)
-    if not frame.filename or generated or not is_python(frame):
+    return not is_python(frame) or _is_library_file(frame.filename)
+
+
+@lru_cache(maxsize=4096)
+def _is_library_file(filename: str) -> bool:
+    generated = filename.startswith("<") and not filename.startswith(_NOTEBOOK)
+    if not filename or generated:
         return True
-    place = place_of(frame)
+    place = _place(filename)
     if any(part in place for part in _COMMUNICATION) or place.endswith(_RUN_AT_START):
         return True
     installed = _INSTALLED.search(place)
@@ -62,8 +72,8 @@ def is_library(frame: Frame) -> bool:
         return installed[1].removesuffix(".py") in _PACKAGES
     if _STANDARD.search(place):
         return True
-    first = frame.filename.partition("/")[0].removesuffix(".py")
-    return not frame.filename.startswith("/") and first in _LIBRARIES
+    first = filename.partition("/")[0].removesuffix(".py")
+    return not filename.startswith("/") and first in _LIBRARIES
 
 
 def is_standard(frame: Frame) -> bool:

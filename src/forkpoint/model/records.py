@@ -8,7 +8,6 @@ ops in its shape, its `Pause`, and the creation times of its recent ops. These l
 """
 
 import os
-import tempfile
 from array import array
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
@@ -165,6 +164,8 @@ class RecordStore:
     def _move_to_file(self) -> None:
         try:
             if self._file is None:
+                import tempfile  # noqa: PLC0415 - most runs need none
+
                 self._file = tempfile.TemporaryFile(prefix="forkpoint-")  # noqa: SIM115 - lives as long as the store
             self._file.write(self._in_memory)
             self._file.flush()

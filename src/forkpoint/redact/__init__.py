@@ -12,6 +12,7 @@ from typing import Self
 from forkpoint.model.capture import Capture
 from forkpoint.redact.across import redact_across_lines, redact_key_lines
 from forkpoint.redact.hidden import (
+    ESCAPED_DIGITS,
     HIDING,
     PERCENT,
     UNSEEN,
@@ -92,7 +93,9 @@ class Redactor:
         if plain != line and self._in_families(decode_percent(plain, self._redact_word), Names()) == plain:
             plain = line
         whole = put_together(plain)
-        return whole if whole != plain and made_words(whole) and _secret(whole) > _secret(plain) else plain
+        if whole == plain or not (made_words(whole) or ESCAPED_DIGITS.search(plain)):
+            return plain
+        return whole if _secret(whole) > _secret(plain) else plain
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:

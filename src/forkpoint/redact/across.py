@@ -80,18 +80,24 @@ def _mask_body(lines: list[str], start: int, front: str, names: Names) -> None:
 # YAML block (`password: |-`).
 
 _NAMED = r"(?i:password|passwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)"
+_LINE_FRONT = r"(?:\[[\w.:-]{1,40}\]:? ?)?+"
+"""What a launcher puts before each line."""
 _PAIR_HINT = re.compile(r"""alue(?=\\?["']?\s{0,4}[:=])""")
 _PAIR = re.compile(
-    rf"""(?P<front>\b[nN]ame\\?["']?\s{{0,4}}[:=]\s{{0,4}}\\?["']?[\w.-]{{0,60}}{_NAMED}[\w.-]{{0,20}}\\?["']?\s{{0,20}},?\s{{0,40}}"""
+    rf"""(?P<front>\b(?:[nN]ame|[kK]ey)\\?["']?\s{{0,4}}[:=]\s{{0,4}}\\?["']?[\w.-]{{0,60}}{_NAMED}[\w.-]{{0,20}}\\?["']?\s{{0,20}},?{_LINE_FRONT}\s{{0,40}}"""
     rf"""\\?["']?[vV]alue\\?["']?\s{{0,4}}[:=]\s{{0,4}}\\?["']?)(?!\[masked-)(?P<value>[^\s"'\\,}}][^"'\\\n]{{0,500}})"""
 )
-_OPTION_HINT = re.compile(r"""--[\w-]{0,40}(?i:word|phrase|wd|ret|ken|key)["']?,?\s{0,3}\n""")
+_OPTION_HINT = re.compile(r"""--[\w-]{0,40}(?i:word|phrase|wd|ret|ken|key)["']?,?[^\S\n]{0,3}\\?\n""")
 _OPTION = re.compile(
-    rf"""(?P<front>--[\w-]{{0,30}}(?:{_NAMED})["']?,?[^\S\n]{{0,3}}\n\s{{0,40}}(?:- )?["']?)(?!\[masked-|-)(?P<value>[^\s"',][^"'\n]{{0,500}})"""
+    rf"""(?P<front>--[\w-]{{0,30}}(?:{_NAMED})["']?,?[^\S\n]{{0,3}}\\?\n{_LINE_FRONT}\s{{0,40}}(?:- )?["']?)(?!\[masked-|-)(?P<value>[^\s"',][^"'\n]{{0,500}})"""
 )
 _BLOCK_HINTS = (re.compile(r"\|(?=[-+]?[ \t]{0,3}\n)"), re.compile(r">(?=[-+]?[ \t]{0,3}\n)"))
 _BLOCK = re.compile(
     rf"""(?P<front>{_NAMED}["']?:[ \t]{{1,4}}[|>][-+]?[ \t]{{0,3}}\n[ \t]{{1,40}})(?!\[masked-)(?P<value>[^\s][^\n]{{0,500}})"""
+)
+_BELOW_HINT = re.compile(r"""(?i:word|phrase|wd|ret|ken|key|s)["']?[ \t]{0,4}[:=][ \t]{0,3}\n""")
+_BELOW = re.compile(
+    rf"""(?P<front>{_NAMED}s?["']?[ \t]{{0,4}}[:=][ \t]{{0,3}}\n{_LINE_FRONT}[ \t]{{1,60}}(?:- )?["']?)(?!\[masked-|-|\S{{0,80}}:(?:[ \n]|\Z))(?P<value>[^\s"'{{\[][^\s"']{{0,500}})"""
 )
 _SHOWN = frozenset({"true", "false", "null", "None", "True", "False"})
 
@@ -105,6 +111,8 @@ def _redact_pairs(text: str, names: Names) -> str:
         text = _PAIR.sub(masked, text)
     if any(hint.search(text) for hint in _BLOCK_HINTS):
         text = _BLOCK.sub(masked, text)
+    if _BELOW_HINT.search(text):
+        text = _BELOW.sub(masked, text)
     return _OPTION.sub(masked, text) if _OPTION_HINT.search(text) else text
 
 
@@ -143,8 +151,10 @@ def redact_across_lines(text: str, names: Names) -> str:
     return _redact_wrapped(_redact_pairs(_redact_private_keys(text, names), names), names)
 
 
-_GOES_ON = (_PAIR_HINT, _OPTION_HINT, *_BLOCK_HINTS, *_WRAPPED_HINTS)
-_NAMES_ONE = re.compile(rf"ame(?<=\b[nN]ame)\\?[\"']?\s{{0,4}}[:=]\s{{0,4}}\\?[\"']?[\w.-]{{0,60}}{_NAMED}")
+_GOES_ON = (_PAIR_HINT, _OPTION_HINT, _BELOW_HINT, *_BLOCK_HINTS, *_WRAPPED_HINTS)
+_NAMES_ONE = re.compile(
+    rf"(?:ame(?<=\b[nN]ame)|ey(?<=\b[kK]ey))\\?[\"']?\s{{0,4}}[:=]\s{{0,4}}\\?[\"']?[\w.-]{{0,60}}{_NAMED}"
+)
 
 
 def goes_on(lines: str) -> bool:

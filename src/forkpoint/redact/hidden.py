@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
+from html import unescape
 from urllib.parse import unquote
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -14,6 +15,7 @@ HIDING = tuple(
     for hint in (
         r"\x1b",
         r"\\(?=(?:x1b|033|u001b|e)\[|(?:u00|x)[2-7])",
+        r"&#(?=x?[0-9])",
         r"""" {0,2}\+ {0,2}["']""",
         r"""' {0,2}\+ {0,2}["']""",
         r"""" {1,2}"(?=\w)""",
@@ -26,6 +28,9 @@ _COLOUR = re.compile(
     r"(?:\x1b|\\x1b|\\033|\\u001b|\\e)\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07|[\u00ad\u200b-\u200d\u2060\ufeff]"
 )
 _ESCAPED = re.compile(r"\\(?:u00|x)([2-7][0-9a-fA-F])")
+_ENTITY = re.compile(r"&#(?:x[0-9a-fA-F]{2}|[0-9]{2,3});")
+ESCAPED_DIGITS = re.compile(r"\\(?:u00|x)[0-9a-fA-F]|&#x?[0-9]")
+"""Escapes whose digits decide what is meant."""
 _JOINED = re.compile(r"""(?<=[\w+/=-])["'] {0,2}\+? {0,2}["'](?=[\w+/=-])""")
 
 
@@ -36,6 +41,8 @@ def without_colours(line: str) -> str:
 
 def put_together(line: str) -> str:
     """`'abc' + 'def'` becomes `abcdef`; escaped characters are decoded."""
+    if "&#" in line:
+        line = _ENTITY.sub(lambda match: unescape(match[0]), line)
     return _JOINED.sub("", _ESCAPED.sub(lambda match: chr(int(match[1], 16)), line))
 
 

@@ -1,4 +1,4 @@
-"""Redacts long logs fast: in pieces, with one check per kind of line; and masks listings of the environment."""
+"""Redacts long logs fast: in pieces, with one check per kind of line."""
 
 import io
 import re
@@ -9,71 +9,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import BinaryIO
 
-from forkpoint.knowledge.variables import may_be_shown
 from forkpoint.redact import Redactor
 from forkpoint.redact.across import asks_for_next, goes_on
-from forkpoint.redact.hidden import PERCENT
+from forkpoint.redact.environments import mask_environments, may_list
+from forkpoint.redact.hidden import ESCAPED_DIGITS, PERCENT
 from forkpoint.redact.rules import asks_for_digits
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Environments that a log prints: the values of variables that are not known to be harmless are masked.
-#
-# A single `NAME=value` is an ordinary line; five of them in a row are a listing (`env`, `export -p`), also inside a JSON
-# string. So are `environ({...})` and `"env": {...}`.
-
-_VARIABLE_LINE = rb"(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\n]{0,32768}"
-_LISTING = re.compile(rb"\n(?:" + _VARIABLE_LINE + rb"(?:\n|\Z)){5,}")
-_VARIABLE = re.compile(rb"^((?:export |declare -x )?)([A-Za-z_][A-Za-z0-9_]{0,100})=([^\n]*)", re.MULTILINE)
-_ESCAPED = re.compile(rb"(?:\\n(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\\\n\"]{0,4096}){5,}")
-_ESCAPED_VARIABLE = re.compile(rb"(\\n(?:export |declare -x )?)([A-Za-z_][A-Za-z0-9_]{0,100})=([^\\\n\"]{0,4096})")
-_SHOWN = re.compile(rb"environ\(\{[^\n]*")
-_JSON = re.compile(rb'"(?:env|environ|environment)"\s{0,4}:\s{0,4}\{[^{}]{0,200000}\}')
-_JSON_PAIR = re.compile(rb'"([A-Za-z_][A-Za-z0-9_]{0,100})"(\s{0,4}:\s{0,4})"((?:[^"\\\n]|\\.)*)"')
-_PAIR = re.compile(rb"""'([A-Za-z_][A-Za-z0-9_]{0,100})': (?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")""")
-_LISTED = re.compile(_VARIABLE_LINE + rb"\Z")
-_MASK = "[masked-variable]"
-
-
-def may_list(line: bytes) -> bool:
-    """Whether a line may belong to a listing, or contain one."""
-    return _LISTED.match(line) is not None or any(sign in line for sign in (b"environ({", b'"env', b"\\n"))
-
-
-def mask_environments(text: bytes, counts: Counter[str]) -> bytes:
-    """Counts what it masks as `variable`."""
-
-    def listing(match: re.Match[bytes]) -> bytes:
-        return _VARIABLE.sub(variable, match[0])
-
-    def variable(match: re.Match[bytes]) -> bytes:
-        return match[0] if _may_stay(match[2], match[3]) else masked(match[1] + match[2] + b"=")
-
-    def shown(match: re.Match[bytes]) -> bytes:
-        return _PAIR.sub(lambda pair: pair[0] if _may_stay(pair[1], b"") else masked(b"'" + pair[1] + b"': "), match[0])
-
-    def in_json(match: re.Match[bytes]) -> bytes:
-        return _JSON_PAIR.sub(pair_of_json, match[0])
-
-    def pair_of_json(match: re.Match[bytes]) -> bytes:
-        kept = _may_stay(match[1], match[3])
-        return match[0] if kept else masked(b'"' + match[1] + b'"' + match[2] + b'"') + b'"'
-
-    def masked(front: bytes) -> bytes:
-        counts["variable"] += 1
-        return front + _MASK.encode()
-
-    if _LISTING.search(b"\n" + text[:32768]) or _LISTING.search(text):
-        text = _LISTING.sub(listing, b"\n" + text)[1:]
-    if b"\\n" in text:
-        text = _ESCAPED.sub(lambda match: _ESCAPED_VARIABLE.sub(variable, match[0]), text)
-    if b'"env' in text:
-        text = _JSON.sub(in_json, text)
-    return _SHOWN.sub(shown, text) if b"environ({" in text else text
-
-
-def _may_stay(name: bytes, value: bytes) -> bool:
-    return value.startswith(_MASK.encode()) or may_be_shown(name.decode("ascii"))
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Splits a log into pieces that can be redacted separately: no secret or name spans two pieces.
@@ -99,6 +39,9 @@ def pieces(stream: BinaryIO, size: int = PIECE) -> Iterator[bytes]:
     rest = b""
     while data := source.read(size):
         data = rest + data
+        if len(data) < size:  # the end of the stream: a last line without a line end is not cut off
+            rest = data
+            continue
         end = _piece_end(data, size)
         if end is None:
             yield _ENDLESS
@@ -132,8 +75,8 @@ def _within_line(data: bytes) -> int | None:
 
 
 def _before_going_on(data: bytes, end: int) -> int | None:
-    """The start of the last line, if the next line may continue it."""
-    start = data.rfind(b"\n", 0, end - 1) + 1
+    """The start of the last line that is not blank, if the next line may continue it."""
+    start = data.rfind(b"\n", 0, len(data[:end].rstrip())) + 1
     return start if asks_for_next(_decoded(data[start:end])) else None
 
 
@@ -295,7 +238,7 @@ _KINDS_AT_MOST = 200_000
 _FEW, _KINDS_WORTH_LEARNING = 1_000, 4
 """If a piece has more than `_FEW` new kinds, they are learnt only if each has on average this many lines."""
 _ADDRESS = re.compile(r"0{1,3}\.0{1,3}\.0{1,3}\.0")
-_WITH_DIGITS = re.compile(r"ya00\.|_v0_")
+_WITH_DIGITS = re.compile(r"ya00\.|_v0_|:0000:|\b0za? ")
 """Patterns that depend on certain digits."""
 _LIKE_PSEUDONYM = re.compile(r"(?:guid|host|ip|mac|mail|user)-0")
 
@@ -383,6 +326,7 @@ class Lines:
                 or (not self._are_redacted and _LIKE_PSEUDONYM.search(text))
                 or may_list(kind)
                 or PERCENT.search(text)
+                or ESCAPED_DIGITS.search(text)
                 or asks_for_digits(text)
                 or goes_on(text + "\n")
                 or any(name in text for name in self._named)

@@ -4,6 +4,7 @@ Rules are data: `secret_rules/gitleaks.toml` as gitleaks publishes it (with its 
 what that lacks. They are tried only on lines with a generated-looking word, and only on the text around it.
 """
 
+import base64
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,8 @@ def is_made(word: str) -> bool:
     """A loose test: also true for hashes, uuids and much else that is not secret. A rule must confirm it."""
     if _POINTER.fullmatch(word):
         return False
+    if _digits_alike(word).startswith(_encoded_fronts()):
+        return True
     long = _turns(word)
     letters = sum(map(len, _RUNS.findall(word)))
     if letters >= 20 and long >= 0.3 * letters:
@@ -64,6 +67,31 @@ def _fronts() -> frozenset[str]:
     """Prefixes of providers' keys: `npm_`, `hvs.`."""
     words = {word for word, _ in _keywords() if len(word) > 3 and re.fullmatch(r"[a-z0-9]+[_.-]", word)}
     return frozenset(_digits_alike(word) for word in words - _COMMON_FRONTS)
+
+
+_KEY_FRONTS = (
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "hf_",
+    "sk-",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "xox",
+    "nvapi-",
+    "eyJ",
+    "password",
+)
+
+
+@cache
+def _encoded_fronts() -> tuple[str, ...]:
+    """How keys begin in base64, where few digits may follow."""
+    whole = (base64.b64encode(front.encode()[: len(front) // 3 * 3]).decode() for front in _KEY_FRONTS)
+    return tuple(_digits_alike(front) for front in whole)
 
 
 def _digits_alike(text: str) -> str:
@@ -222,8 +250,22 @@ _NAMED = re.compile(
 """A name before a generated-looking value. A looser pattern than the names in `secrets.py`, where any value is secret."""
 
 
-_COMMAND_HINTS = (re.compile(" -(?=[abpuwPU])"), re.compile("login "))
-"""Options that may be followed by a password."""
+_COMMAND_HINTS = tuple(
+    re.compile(hint)
+    for hint in (
+        " -(?=[abkpuwPU])",
+        "login ",
+        "in(?<=-stdin)",
+        "<<<",
+        " -S",
+        "chpasswd",
+        "(?i:identified )",
+        "requirepass",
+        "masterauth",
+        r":(?:5432|6432|\*):",
+    )
+)
+"""Options that may be followed by a password, and commands and settings that take one."""
 
 
 def redact_ruled(text: str, names: Names) -> str:

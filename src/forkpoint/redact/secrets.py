@@ -153,29 +153,43 @@ def _any_case(*words: str) -> str:
     return "|".join(dict.fromkeys(form for word in words for form in (word, word.upper(), word.title())))
 
 
-_PASSWORD = _any_case("password", "passwd", "passphrase")
+_ALWAYS = r"(?:[pP]ass(?:[wW]ord|wd|phrase|code)|PASS(?:WORD|WD|PHRASE|CODE))s?(?P<suffix>[_-]?[0-9A-Za-z_]{0,20})"
 _KEY = _any_case("api_key", "api-key", "apikey", "access_key", "access-key", "account_key", "private_key", "secret_key")
 _CAMEL = (
     "apiKey|ApiKey|APIKey|API-Key|API_Key|accessKey|AccessKey|AccountKey|secretKey|SecretKey|privateKey|clientSecret"
 )
-_OTHER = _any_case("secret", "token", "credential", "credentials", "cookie", "auth")
+_OTHER = _any_case("secret", "token", "secrets", "credential", "credentials", "cookie", "cookies", "auth")
 _AUTHORIZATION = _any_case("authorization")
-_SEPARATOR = r"""(?:[\\"']{0,4}\s{0,2}[=:]>?\s{0,2}[\\"']{0,4}|>)"""
+_QUOTE = r"""(?:[\\"']|&quot;|&#3[49];)"""
+_MARK = r"(?::=|==|=>|->|[=:|\u2502])"
+# Before a value: a list, a dict or a call that holds it (`Some("x")`), the prefix of a literal (`b"x"`), a tag of YAML. `""` is none.
+_HOLDER = r"""(?:[\[({]{1,2}(?:["'][\w .-]{1,40}["']: {0,2})?(?=["'])|[A-Za-z_]{1,20}\((?=["']))?"""
+_PREFIX = r"""(?:[bfruBFRU](?=["'])|!!?\w{0,20}[ \t]{1,2}|&\w{1,40}[ \t]{1,2})?"""
+_NOT_EMPTY = r"""(?!(?P<empty>["'])(?P=empty)(?!(?P=empty)))"""
+# Atomic: what separates a name from its value is never taken for the value.
+_SEPARATOR = (
+    rf"(?>{_QUOTE}{{0,8}}+[\])]?[ \t]{{0,60}}{_MARK}[ \t]{{0,60}}"
+    rf"""{_HOLDER}{_PREFIX}{_NOT_EMPTY}{_QUOTE}{{0,8}}+|["']{{0,2}}>|["'][)\]]?, {{0,2}}[bu]?["'])"""
+)
 _OPTION = r"--?[\w-]{0,30}"
 _OPTION_GAP = r"""(?: {1,2}|[\\"']{1,4}\s{0,2},\s{0,2})[\\"']{0,4}"""
-_QUOTED = r"""(?<=")[^"\n]{1,500}(?=")|(?<=')[^'\n]{1,500}(?=')"""
-# Already masked values, `<pad>`, and `$HOME` or `${HOME}` are not secrets.
-_UNLESS = r"""(?!\[masked-|<|\$\{?[A-Z_][A-Z0-9_]{0,60}\}?(?:[\s"',;)]|\Z))"""
+_LONGEST = 10_000
+_QUOTED = (
+    rf"""(?<=\\["'])[^"'\\\n]{{1,{_LONGEST}}}+|"""
+    rf"""(?<=")(?:[^"\\\n]|\\.){{1,{_LONGEST}}}+(?=")|(?<=')(?:[^'\\\n]|\\.){{1,{_LONGEST}}}+(?=')"""
+)
+# Already masked values, placeholders (`<pad>`, `<your password>`), and `$HOME` or `${HOME}` are not secrets.
+_UNLESS = r"""(?!\[masked-|<[A-Za-z _.|-]{0,40}>|\$\{?[A-Z_][A-Z0-9_]{0,60}\}?(?:[\s"',;)]|\Z))"""
 
-_END = r"""[\\"'=:> ]"""
+_END = r"""[\\"'=:> |&\t]"""
 _KEYED_HINTS = tuple(
     re.compile(hint)
     for hint in (
-        rf"k(?:en|ie|ey){_END}",
+        rf"k(?:en|ies?|ey){_END}",
         rf"K(?:EN|IE|EY|ey|en){_END}",
-        rf"ass(?:word|wd|phrase){_END}",
-        rf"ASS(?:WORD|WD|PHRASE){_END}",
-        rf"ecret{_END}",
+        "ass(?:[wW]ord|wd|phrase|code)",
+        "ASS(?:WORD|WD|PHRASE|CODE)",
+        rf"ecrets?{_END}",
         rf"ECRET{_END}",
         rf"redentials?{_END}",
         rf"REDENTIALS?{_END}",
@@ -184,22 +198,31 @@ _KEYED_HINTS = tuple(
         "Bearer ",
         r"""uth[\\"'=:>]""",
         r"""UTH[\\"'=:>]""",
-        "=(?:(?<=[wW]d=)|(?<=WD=)|(?<=ass=)|(?<=ASS=)|(?<=pw=)|(?<=PW=))",
+        r"""[=:](?:(?<=[wW]d.)|(?<=WD.)|(?<=ass.)|(?<=ASS.)|(?<=pw.)|(?<=PW.)|(?<=[dsw]["'].)|(?<=[DSW]["'].)|(?<=(?:ass|pwd) .)|(?<=pw .))""",
         "ookie: ",
     )
 )
+# Behind a password's name stand a separator, a quoted value (`SET PASSWORD 'x'`), the next argument (`("password", "x")`),
+# or an attribute (`key="password" value="x"`).
 _PASSWORDS = re.compile(
-    rf"(?P<front>(?:{_PASSWORD}){_SEPARATOR}|{_OPTION}(?:password|passwd|passphrase){_OPTION_GAP}){_UNLESS}"
-    rf"""(?P<value>{_QUOTED}|[^\s"',;)\\][^\s"'\\]{{0,499}})"""
+    rf"""(?P<front>{_ALWAYS}(?:{_SEPARATOR}|[ \t]{{1,2}}(?=["'][^"'\s]{{1,200}}["'])["']|"""
+    rf"""["'][ \t]{{1,4}}[vV]alue=["']| for \S{{1,100}}: {{1,2}})|{_OPTION}(?:password|passwd|passphrase){_OPTION_GAP}){_UNLESS}"""
+    rf"""(?P<value>{_QUOTED}|(?:[,;](?=\w)|[^\s"',;)\\])[^\s"'\\]{{0,{_LONGEST}}}+(?:(?<=[(=])["'][^"'\n]{{1,200}}["'])?)"""
 )
-_VALUE = rf"""{_QUOTED}|[^\s"'\\,;&(){{}}\[\]][^\s"'\\&,;]{{0,499}}"""
+_VALUE = rf"""{_QUOTED}|[^\s"'\\,;&(){{}}\[\]][^\s"'\\&,;|<]{{0,{_LONGEST}}}+"""
 _OTHERS = re.compile(
-    rf"(?P<front>(?:{_KEY}|{_CAMEL}|{_OTHER}){_SEPARATOR}|{_OPTION}(?i:token|secret|api[-_]?key|access[-_]?key){_OPTION_GAP}|pass(?:word|phrase) (?:is:? )?)"
+    rf"(?P<front>(?:{_KEY}|{_CAMEL}|{_OTHER}){_SEPARATOR}|{_OPTION}(?i:token|secret|api[-_]?key|access[-_]?key){_OPTION_GAP}|"
+    rf"pass(?:word|phrase) (?:is:? )?|(?<![A-Za-z0-9])[A-Z0-9_]{{0,40}}(?:PASSWORD|SECRET|TOKEN|API_KEY)[A-Z0-9_]{{0,20}}[ \t]{{1,40}})"
     rf"{_UNLESS}(?P<value>{_VALUE})"
 )
-# `PWD` is more often a folder than a password.
+# `PWD` is more often a folder than a password, and `pass:` is also what training does forward and backward.
+_SHORT_NAME = "(?:PWD|Pwd|pwd|PASS|Pass|pass|PW|pw)"
 _SHORT = re.compile(
-    r"""(?P<front>(?<![A-Za-z0-9])(?:\w{0,30}_)?(?:PWD|Pwd|pwd|PASS|Pass|pass|PW|pw)=["']?)(?![\[/~.$])(?P<value>[^\s"';,]{4,200})"""
+    rf"""(?P<front>(?<![A-Za-z0-9])(?:\w{{0,30}}_)?{_SHORT_NAME}=["']?|["'](?:\w{{0,30}}_)?{_SHORT_NAME}["']: {{0,2}}["'])"""
+    r"""(?![\[/~.$])(?P<value>[^\s"';,]{4,200})"""
+)
+_SHORT_COLON = re.compile(
+    rf"""(?P<front>(?:^[ \t]{{0,60}}|(?<=_)){_SHORT_NAME}(?::| =) {{1,4}}["']?)(?![\[/~.])(?P<value>[^\s"';,]{{8,200}})"""
 )
 _COOKIES = re.compile(r"""(?P<front>[cC]ookie: )(?!\[masked-)[^\s"'][^"'\n]{3,8000}""")
 _SCHEME = "(?:Bearer|Basic|Digest|Token|token) "
@@ -207,14 +230,17 @@ _HEADER = re.compile(
     rf"(?P<front>(?:{_AUTHORIZATION}){_SEPARATOR}(?P<scheme>{_SCHEME})?)(?!{_SCHEME}){_UNLESS}(?P<value>{_VALUE})"
 )
 _BEARER = re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,2000}")
-_TOKEN = re.compile(r"[\w+/=.~%:@!#-]+")
+_TOKEN = re.compile(r"[\w+/=.~%:@!#$^*?-]+")
 """Without brackets, which occur in code."""
+_TELLS_NOTHING = re.compile(r"[0-9]+\Z|[/~.]|(?:true|True|false|False)\b")
+"""`password_file=/etc/x`, `password_length=12`, `passwordless: true`."""
 _NO_SECRETS = frozenset({"None", "null", "true", "false", "True", "False", "str", "bytes", "bool", "int"})
 
 
 def redact_keyed(text: str, names: Names) -> str:
     def password(match: re.Match[str]) -> str:
-        shown = match["value"] in _NO_SECRETS or not match["value"].strip("*")
+        value = match["value"]
+        shown = value in _NO_SECRETS or not value.strip("*") or (match["suffix"] and _TELLS_NOTHING.match(value))
         return match[0] if shown else match["front"] + names.mask("value")
 
     def other(match: re.Match[str]) -> str:
@@ -228,6 +254,7 @@ def redact_keyed(text: str, names: Names) -> str:
         return match[0] if match["value"].isdecimal() else match["front"] + names.mask("value")
 
     def in_line(line: str) -> str:
+        line = _SHORT_COLON.sub(other, line)
         line = _SHORT.sub(short, _COOKIES.sub(lambda match: match["front"] + names.mask("cookie"), line))
         line = _BEARER.sub(lambda _: names.mask("authorization"), _HEADER.sub(header, line))
         return _OTHERS.sub(other, _PASSWORDS.sub(password, line))

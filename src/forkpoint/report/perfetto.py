@@ -4,10 +4,12 @@ reads the dumps again.
 
 import io
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain, count, islice
+from pathlib import Path
 from typing import cast
 
 from msgspec import Struct, field
@@ -33,45 +35,83 @@ from forkpoint.traces.summary import HeldTrack, held_tracks
 # Reads the dumps of a capture again, for exports: a capture keeps only what the stages need.
 
 
-def read_dumps_again(
-    paths: Sequence[str], capture: Capture, progress: Progress | None = None
-) -> Iterator[tuple[RankTrace, DumpColumns]]:
-    """One dump at a time, for the ranks in the capture. Dumps that cannot be read again (a pipe, a deleted or changed file)
-    are skipped.
-    """
-    wanted: dict[str, RankTrace] = {trace.file: trace for trace in capture.traces}
-    files = find_files([path for path in paths if path != STDIN])
-    for done, path in enumerate(files):
-        if progress:
-            progress(done, len(files), shown(path))
-        for name, data in _dumps_in(path, wanted):
-            trace, columns = wanted[name], _decode(data, name)
-            if columns and len(columns.group) == trace.entries and claim_rank(columns, name).rank == trace.rank:
-                del wanted[name]
-                yield trace, columns
+_CPU_S = 18
+"""CPU time of the whole diagnosis within which dumps are read again; more for evidence larger than `_LARGE` bytes."""
+_LARGE, _PER_SECOND = 64 << 20, 1 << 20
+_READ_PER_SECOND = 3 << 19
+"""Bytes of a dump that are decoded and written as a trace in a second. The compiled decoder does not keep single calls."""
 
 
-def _dumps_in(path: str, wanted: dict[str, RankTrace]) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of wanted dumps."""
+class DumpsAgain:
+    """The dumps of a capture, one at a time. Those that cannot be read again (a pipe, a deleted or changed file) are skipped."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        capture: Capture,
+        progress: Progress | None = None,
+        *,
+        follow_links: bool = False,
+        limited: bool = True,
+        since_s: float | None = None,
+    ) -> None:
+        """`limited`: leave out dumps that would take too long. `since_s`: `cpu_s()` when the diagnosis began, if it was before."""
+        self._files = find_files([path for path in paths if path != STDIN], follow_links=follow_links)
+        self._roots = () if follow_links else tuple(paths)
+        self._progress = progress
+        self._wanted: dict[str, RankTrace] = {trace.file: trace for trace in capture.traces}
+        beyond = sum(map(_size, self._files)) - _LARGE if limited else math.inf
+        self._until_s = (cpu_s() if since_s is None else since_s) + _CPU_S + max(0, beyond) / _PER_SECOND
+        self.left_out: list[int] = []
+        """Ranks whose dumps would have taken too long."""
+
+    def __iter__(self) -> Iterator[tuple[RankTrace, DumpColumns]]:
+        for done, path in enumerate(self._files):
+            if self._progress:
+                self._progress(done, len(self._files), shown(path))
+            for name, data in self._dumps_in(path):
+                trace = self._wanted.pop(name)
+                if cpu_s() + len(data) / _READ_PER_SECOND > self._until_s:
+                    self.left_out.append(trace.rank)
+                    continue
+                columns = _decode(data, name)
+                if columns and len(columns.group) == trace.entries and claim_rank(columns, name).rank == trace.rank:
+                    yield trace, columns
+
+    def _dumps_in(self, path: str) -> Iterator[tuple[str, bytes]]:
+        """(name, content) of wanted dumps."""
+        try:
+            with open_file(path, self._roots) as stream:
+                if (name := shown(path)) in self._wanted:
+                    yield name, stream.read(dump.MAX_BYTES + 1)
+                elif is_archive(stream.peek(SNIFF)):
+                    yield from self._dumps_in_archive(stream, name)
+        except OSError:
+            return
+
+    def _dumps_in_archive(self, stream: "io.BufferedReader[io.FileIO]", path: str) -> Iterator[tuple[str, bytes]]:
+        """An archive is not unpacked again beyond the last dump that is wanted."""
+        from forkpoint.evidence.archives import ArchiveMember, name_inside, open_members  # noqa: PLC0415 - slow to import
+
+        inside = {name for name in self._wanted if name.startswith(name_inside(path))}
+        for member in open_members(stream, path) if inside else ():
+            if isinstance(member, ArchiveMember) and member.name in inside:
+                inside.remove(member.name)
+                yield member.name, io.BufferedReader(cast("io.FileIO", member.stream), SNIFF).read(dump.MAX_BYTES + 1)
+                if not inside:
+                    return
+
+
+def cpu_s() -> float:
+    """What this process and its children have used."""
+    return sum(os.times()[:4])
+
+
+def _size(path: str) -> int:
     try:
-        with open_file(path) as stream:
-            if (name := shown(path)) in wanted:
-                yield name, stream.read(dump.MAX_BYTES + 1)
-            elif is_archive(stream.peek(SNIFF)):
-                yield from _dumps_in_archive(stream, name, wanted)
-    except OSError:
-        return
-
-
-def _dumps_in_archive(
-    stream: "io.BufferedReader[io.FileIO]", path: str, wanted: dict[str, RankTrace]
-) -> Iterator[tuple[str, bytes]]:
-    from forkpoint.evidence.archives import ArchiveMember, open_members  # noqa: PLC0415 - slow to import
-
-    for member in open_members(stream, path):
-        if isinstance(member, ArchiveMember) and member.name in wanted:
-            inside = io.BufferedReader(cast("io.FileIO", member.stream), SNIFF)
-            yield member.name, inside.read(dump.MAX_BYTES + 1)
+        return Path(path).stat().st_size
+    except OSError:  # a URL
+        return 0
 
 
 def _decode(data: bytes, name: str) -> DumpColumns | None:

@@ -5,9 +5,9 @@ truncated: `-v` shows them.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
 from forkpoint.model.frames import user_frames
@@ -46,7 +46,7 @@ _MIN_PATH_WIDTH = 20
 _MAX_CHARS = 2000
 """Limit of one string: combining characters take no columns, so a limit in columns is not enough."""
 _EVERYTHING = 1_000_000
-_ONLY_FOR_WRAPPING = Console()
+_NO_CONSOLE: Any = None  # rich uses one only to justify lines, and importing it takes long
 _SOURCES = (Source.KERNEL, Source.RECORDER, Source.LOG, Source.RAS, Source.STACK)
 """The most informative first."""
 _ECHOES = frozenset(
@@ -323,7 +323,7 @@ class _Report:
         return [Text.assemble((mark, "cyan"), line) for mark, line in zip(marks, lines, strict=False)]
 
     def _wrap(self, text: str, width: int, style: str = "") -> list[Text]:
-        lines = list(Text(_clean(text), style).wrap(_ONLY_FOR_WRAPPING, width, overflow="fold"))
+        lines = list(Text(_clean(text), style).wrap(_NO_CONSOLE, width, overflow="fold"))
         for line in lines:
             line.rstrip()
         return lines

@@ -22,6 +22,10 @@ _WRAPPED = ("model", "net", "engine", "transformer")
 """Ends of names for what a library wraps, among other things that it returns."""
 
 
+_LONGEST_ANNOTATION = 500
+"""Characters of a type in quotes: what is longer may be nested more deeply than can be followed."""
+
+
 class Classes(ABC):
     """Answers are cached: each function and class is examined once."""
 
@@ -173,9 +177,11 @@ class Classes(ABC):
 
     def _annotated(self, annotation: ast.expr, function: Function) -> Class | str | None:
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            if len(annotation.value) > _LONGEST_ANNOTATION:
+                return None
             try:
                 annotation = ast.parse(annotation.value, mode="eval").body
-            except SyntaxError:
+            except (SyntaxError, ValueError, RecursionError, MemoryError):  # a NUL is a ValueError
                 return None
         if isinstance(annotation, ast.Subscript) and called_name(annotation.value) == "Optional":
             return self._annotated(annotation.slice, function)

@@ -1,10 +1,12 @@
 """Paths -> Program: all modules that could be read, and notes about those that could not."""
 
 import os
+import re
 import tokenize
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path, PurePath
 
 from forkpoint.source.code import Class, Function, Module, parse_module
@@ -15,6 +17,7 @@ MAX_FILES = 50_000
 NOTEBOOK = ".ipynb"
 _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist"})
 
+_WORD = re.compile(rb"\w+")
 _LINES_NAMED = 3
 """Of the statements that were left out of a file."""
 _TESTS = frozenset({"tests", "test", "testing", "unit_tests", "integration_tests", "functional_tests"})
@@ -108,15 +111,47 @@ class Program:
         return None
 
 
-def read_program(paths: Sequence[str], progress: Callable[[str], None] | None = None) -> Program:
+def read_program(
+    paths: Sequence[str],
+    progress: Callable[[str], None] | None = None,
+    *,
+    most: int | None = None,
+    first: Container[str] = (),
+) -> Program:
+    """`most`: words to read in all. If the files have more, those with a name in `first` are read before the others."""
     program = Program()
-    for path, file in _find(paths, program):
+    for path, file in _within(most, [*_find(paths, program)], first, program):
         if progress is not None:
             progress(file)
         _add(file, program)
         if _is_test(PurePath(file).relative_to(path)):
             program.tests.add(file)
     return program
+
+
+def _within(
+    most: int | None, files: Sequence[tuple[str, str]], first: Container[str], program: Program
+) -> Iterable[tuple[str, str]]:
+    if most is None:
+        return files
+    words = {file: _words(file) for _, file in files}
+    if sum(words.values()) <= most:
+        return files
+    ordered = sorted(files, key=lambda found: PurePath(found[1]).name not in first)
+    ends = accumulate(words[file] for _, file in ordered)
+    read = [found for found, end in zip(ordered, ends, strict=True) if end <= most]
+    left = f"{len(files) - len(read)} of {len(files)} files were not read: together they have more than {most:,} words"
+    program.notes.append(SourceNote(files[0][0], f"{left}. Give a smaller folder"))
+    return read
+
+
+def _words(file: str) -> int:
+    """Names and numbers, from which a parsed file's memory follows much better than from its size."""
+    path = Path(file)
+    try:
+        return len(_WORD.findall(path.read_bytes())) if path.is_file() and path.stat().st_size <= MAX_BYTES else 0
+    except OSError:
+        return 0
 
 
 def _is_test(inside: PurePath) -> bool:
@@ -159,6 +194,9 @@ def _add(file: str, program: Program) -> None:
         return
     try:
         size = Path(file).stat().st_size
+        if not Path(file).is_file():
+            program.notes.append(SourceNote(file, "not a file, not read"))
+            return
         if size > MAX_BYTES:
             program.notes.append(SourceNote(file, f"{size:,} bytes: too large to be hand-written, not read"))
             return

@@ -309,7 +309,7 @@ def _tokens(blocks: Iterable[int], tables: Tables) -> dict[int, int]:
 
 def _main(keys: Tokens, last_ns: Ints) -> int | None:
     """The most common key; None: all keys are the same."""
-    return _most_common(keys, last_ns) if len(np.unique(keys)) > 1 else None
+    return _most_common(keys, last_ns) if (keys != keys[:1]).any() else None
 
 
 def _most_common(keys: Tokens, last_ns: Ints) -> int:

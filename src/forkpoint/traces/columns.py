@@ -244,7 +244,7 @@ class Table:
 
 def only_used(column: Ints, values: tuple[T, ...]) -> tuple[Ints, tuple[T, ...]]:
     """Drops values that no row refers to: an entry may be rejected after some of its values went into the tables."""
-    used = np.unique(column[column != NO_FRAMES])
+    used = np.flatnonzero(np.bincount(column[column != NO_FRAMES], minlength=len(values)))
     if used.size == len(values):
         return column, values
     new_index = np.full(len(values) + 1, NO_FRAMES, dtype=np.int64)  # NO_FRAMES picks the last place: itself

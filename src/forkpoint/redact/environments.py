@@ -1,0 +1,67 @@
+"""Environments that a log prints: the values of variables that are not known to be harmless are masked.
+
+A single `NAME=value` is an ordinary line; five of them in a row are a listing (`env`, `export -p`), also inside a JSON
+string. So are `environ({...})`, `"env": {...}`, and a dict with `PATH` and `HOME`. A launcher may put the rank before each
+line.
+"""
+
+import re
+from collections import Counter
+
+from forkpoint.knowledge.variables import may_be_shown
+
+_FRONT = rb"(?:\[[\w.:-]{1,40}\]:? ?)?(?:export |declare -x )?"
+_VARIABLE_LINE = _FRONT + rb"[A-Za-z_][A-Za-z0-9_]{0,100}=[^\n]{0,32768}"
+_LISTING = re.compile(rb"\n(?:" + _VARIABLE_LINE + rb"(?:\n|\Z)){5,}")
+_VARIABLE = re.compile(rb"^(" + _FRONT + rb")([A-Za-z_][A-Za-z0-9_]{0,100})=([^\n]*)", re.MULTILINE)
+_ESCAPED = re.compile(rb"(?:\\n(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\\\n\"]{0,4096}){5,}")
+_ESCAPED_VARIABLE = re.compile(rb"(\\n(?:export |declare -x )?)([A-Za-z_][A-Za-z0-9_]{0,100})=([^\\\n\"]{0,4096})")
+_SHOWN = re.compile(rb"environ\(\{[^\n]*|^(?=[^\n]*'PATH': ')(?=[^\n]*'HOME': ')[^\n]*", re.MULTILINE)
+_JSON = re.compile(rb'"(?:env|environ|environment)"\s{0,4}:\s{0,4}\{[^{}]{0,200000}\}')
+_JSON_PAIR = re.compile(rb'"([A-Za-z_][A-Za-z0-9_]{0,100})"(\s{0,4}:\s{0,4})"((?:[^"\\\n]|\\.)*)"')
+_PAIR = re.compile(rb"""'([A-Za-z_][A-Za-z0-9_]{0,100})': (?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")""")
+_LISTED = re.compile(_VARIABLE_LINE + rb"\Z")
+_MASK = "[masked-variable]"
+
+
+def may_list(line: bytes) -> bool:
+    """Whether a line may belong to a listing, or contain one."""
+    return _LISTED.match(line) is not None or any(
+        sign in line for sign in (b"environ({", b"'PATH': '", b'"env', b"\\n")
+    )
+
+
+def mask_environments(text: bytes, counts: Counter[str]) -> bytes:
+    """Counts what it masks as `variable`."""
+
+    def listing(match: re.Match[bytes]) -> bytes:
+        return _VARIABLE.sub(variable, match[0])
+
+    def variable(match: re.Match[bytes]) -> bytes:
+        return match[0] if _may_stay(match[2], match[3]) else masked(match[1] + match[2] + b"=")
+
+    def shown(match: re.Match[bytes]) -> bytes:
+        return _PAIR.sub(lambda pair: pair[0] if _may_stay(pair[1], b"") else masked(b"'" + pair[1] + b"': "), match[0])
+
+    def in_json(match: re.Match[bytes]) -> bytes:
+        return _JSON_PAIR.sub(pair_of_json, match[0])
+
+    def pair_of_json(match: re.Match[bytes]) -> bytes:
+        kept = _may_stay(match[1], match[3])
+        return match[0] if kept else masked(b'"' + match[1] + b'"' + match[2] + b'"') + b'"'
+
+    def masked(front: bytes) -> bytes:
+        counts["variable"] += 1
+        return front + _MASK.encode()
+
+    if _LISTING.search(b"\n" + text[:32768]) or _LISTING.search(text):
+        text = _LISTING.sub(listing, b"\n" + text)[1:]
+    if b"\\n" in text:
+        text = _ESCAPED.sub(lambda match: _ESCAPED_VARIABLE.sub(variable, match[0]), text)
+    if b'"env' in text:
+        text = _JSON.sub(in_json, text)
+    return _SHOWN.sub(shown, text) if b"environ({" in text or b"'PATH': '" in text else text
+
+
+def _may_stay(name: bytes, value: bytes) -> bool:
+    return value.startswith(_MASK.encode()) or may_be_shown(name.decode("ascii"))
