@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.errors import UsageError
-from forkpoint.rehearse.calm import CalmRunFailed
+from forkpoint.rehearse.calm import CalmRunFailed, merge_workers
 from forkpoint.rehearse.calm import _check as check_calm
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.inside.places import find_guarded
@@ -31,6 +31,7 @@ from forkpoint.rehearse.model import (
     TrialTarget,
     Use,
     UseKind,
+    write_value,
 )
 from forkpoint.rehearse.outcome import judge_trial, last_error
 from forkpoint.rehearse.paths import PathFile, find_fork
@@ -93,6 +94,16 @@ def test_bounds_are_found_where_the_value_is_compared(tmp_path):
 
     assert [(t.operator, t.bound) for t in first] == [("<", "best - 0.1")]
     assert [(t.operator, t.bound) for t in second] == [(">", "10.0")]
+
+
+def test_a_value_compared_with_itself_has_no_bound(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "def fit(loss):\n    value = loss.item()\n    return value != value or value > 3.0\n"
+    )
+
+    found = Decisions([str(tmp_path)]).thresholds(CodeSite("train.py", 2, "fit"))
+
+    assert [(t.operator, t.bound) for t in found] == [(">", "3.0")]
 
 
 def test_a_bound_is_worked_out_where_the_value_is_read():
@@ -194,6 +205,79 @@ def test_a_sampler_that_shares_data_out_gives_no_rank_a_batch_fewer():
 
 def test_a_loader_that_nobody_read_to_its_end_is_not_cut():
     assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, ends="0") for r in range(4)), 1.0, complete=True))
+
+
+def targets(kind, *ranks):
+    calm = Calm(tuple(uses(rank, *found) for rank, found in enumerate(ranks)), 1.0, complete=True)
+    return list(find_perturbation(kind).find(calm, Decisions(["/nowhere"])))
+
+
+def test_a_mask_is_emptied_only_where_the_number_it_selects_can_differ():
+    def mask(*counts):
+        return [Use(UseKind.MASK, CodeSite("train.py", 5, "loss"), "", len(counts), counts)]
+
+    assert targets("empty-mask", mask(4.0, 7.0), mask(5.0, 2.0))[0].occurrences == 2
+    assert targets("empty-mask", mask(4.0, 4.0), mask(4.0, 4.0)) == []
+
+
+def test_of_many_files_asked_for_at_one_line_one_of_each_answer_is_tried():
+    def asked(path, there):
+        return Use(UseKind.EXISTS, CodeSite("train.py", 5, "read"), path, 1, (there,))
+
+    found = targets("file-differs", [asked("a", 1.0), asked("b", 1.0), asked("c", 0.0)])
+
+    assert [target.label for target in found] == ["a, in truth there", "c, in truth not there"]
+
+
+def test_what_workers_of_a_loader_used_is_added_to_their_rank():
+    site = CodeSite("data.py", 5, "read")
+    workers = [uses(0, Use(UseKind.GUARDED, site, "load", count)) for count in (8, 4)]
+
+    merged = merge_workers([uses(1), uses(0, Use(UseKind.CLOCK, site, "time", 3)), *workers])
+
+    assert [(told.rank, [(use.kind, use.count) for use in told.uses]) for told in merged] == [
+        (0, [(UseKind.CLOCK, 3), (UseKind.GUARDED, 12)]),
+        (1, []),
+    ]
+
+
+def test_an_exception_comes_once_or_until_quick_attempts_are_over(tmp_path):
+    site = CodeSite("train.py", 5, "read")
+    once, long = (disturbed(tmp_path, "exception-in-try", {"how": how}, site) for how in ("once", "long"))
+
+    for rank in (once, long):
+        with pytest.raises(OSError, match="rehearsed"):
+            rank.guarded(site, "loader 0", (OSError,))
+    once.guarded(site, "loader 0", (OSError,))
+    with pytest.raises(OSError, match="rehearsed"):
+        long.guarded(site, "loader 0", (OSError,))
+
+
+def test_an_empty_batch_is_what_the_programs_own_function_makes_of_no_sample(tmp_path):
+    rank = disturbed(tmp_path, "short-batch", {"size": "0"})
+
+    assert list(rank.batches(None, replace(FACTS, collate=lambda samples: samples or None), iter(["a", "b"]))) == [
+        None,
+        "b",
+    ]
+
+
+def test_a_rank_marks_its_path_when_it_takes_a_batch_after_a_worker_was_disturbed(tmp_path):
+    marks = []
+    site = CodeSite("train.py", 5, "read")
+    target = TrialTarget(site, (1,), "load", settings={"how": "once"})
+    order = RunOrder(RunMode.TRIAL, str(tmp_path), (), Trial(1, "exception-in-try", 1, target, 0, 0))
+    inside = InsideRank(FakeTorch, order, lambda: 1, lambda: 0, lambda: marks.append(len(taken)))
+    taken = []
+    for batch in (
+        find_perturbation("exception-in-try").install(inside).batches(None, replace(FACTS, workers=1), iter("abc"))
+    ):
+        taken.append(batch)
+        if batch == "a":
+            write_value(tmp_path / "effect.json", Effect(1, "load raised OSError", site, 0, 1.0))
+
+    assert taken == ["a", "b", "c"]
+    assert marks == [1]
 
 
 def disturbed(tmp_path, kind, settings, site=None):

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from torch.utils.data import DataLoader
 
 from forkpoint.rehearse.inside.loaders import loader_facts
@@ -83,3 +84,25 @@ def test_a_collate_function_can_drop_samples_only_if_it_filters(tmp_path: Path) 
 
     assert [found.drops for found in facts] == [True, False, True, True, False]
     assert [found.own_collate for found in facts] == [True, True, True, True, False]
+
+
+def test_masks_of_the_users_code_are_heard_and_those_of_libraries_are_not(tmp_path: Path, monkeypatch) -> None:
+    class Nothing(Listener):
+        def __init__(self):
+            self.asked = []
+
+        def selecting(self, site, mask):
+            self.asked.append(site.line)
+            return torch.zeros_like(mask)
+
+    for name in ("__getitem__", "masked_select", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, getattr(torch.Tensor, name))
+    listener, names = Nothing(), {}
+    Taps(listener, CodePlaces((str(tmp_path),)), on_join=lambda: None, on_step=lambda _: None)._on_masks()
+    code = "def chosen(x):\n    return len(x[x > 1]), len(x.masked_select(x > 1)), len((x > 1).nonzero()), len(x[1:])\n"
+    exec(compile(code, str(tmp_path / "prog.py"), "exec"), names)
+    values = torch.arange(4)
+
+    assert names["chosen"](values) == (0, 0, 0, 3)
+    assert listener.asked == [2, 2, 2]
+    assert len(values[values > 1]) == 2

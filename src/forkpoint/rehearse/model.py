@@ -1,6 +1,7 @@
 """The nouns of a rehearsal, frozen. They travel between processes and into files as JSON."""
 
 import json
+import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -63,6 +64,8 @@ class UseKind(StrEnum):
     """A generator of the user whose number of items depends on the data."""
     FILTER = "filter"
     """A filter over plain data."""
+    MASK = "mask"
+    """Elements of a tensor selected by a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +292,7 @@ class Rehearsal:
 
 def write_value(path: Path, value: object) -> None:
     """Atomic: readers see all of it or nothing."""
-    partial = path.with_name(f".{path.name}.part")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     partial.write_text(json.dumps(msgspec.to_builtins(value)), encoding="utf-8")
     partial.replace(path)
 

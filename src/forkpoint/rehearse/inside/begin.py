@@ -83,9 +83,10 @@ class _Rank:
         self._number = -1
         self._groups: tuple[ProcessGroup, ...] = ()
         self._path: PathFile | None = None
+        self._pid = os.getpid()
 
     def mark(self) -> None:
-        if self._path is not None:
+        if self._path is not None and os.getpid() == self._pid:  # not in a loader's worker
             self._path.mark()
 
     def join(self) -> None:
@@ -150,3 +151,4 @@ def follow(path: PathFile, places: CodePlaces) -> None:
             frame.f_trace = local
         frame = frame.f_back
     sys.settrace(entered)
+    os.register_at_fork(after_in_child=lambda: sys.settrace(None))  # a loader's worker would write into this path

@@ -46,6 +46,7 @@ _STATS: Final = ((os, "stat"), (os.path, "getmtime"), (os.path, "getsize"), (pat
 _READS: Final = ("item", "tolist", "__bool__", "__float__", "__int__")
 _DRAWS: Final = ("random", "randint", "uniform", "choice", "randrange", "sample", "shuffle", "gauss")
 _TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm")
+_PATH_READS: Final = ("open", "read_bytes", "read_text")
 _WRITES: Final = frozenset("wax+")
 
 
@@ -71,6 +72,7 @@ class Taps:
     def open_all(self) -> None:
         for name in _READS:
             self._on_tensor(name)
+        self._on_masks()
         for name in _CLOCKS:
             self.swap(time, name, self._clock)
         for name in _DRAWS:
@@ -120,6 +122,24 @@ class Taps:
             return value if site is None else listener.read(site, how, value)
 
         setattr(torch.Tensor, name, read)
+
+    def _on_masks(self) -> None:
+        """`x[mask]`, `x.masked_select(mask)`, `mask.nonzero()`."""
+        at, listener, boolean, kind = self._places.asking, self._listener, torch.bool, torch.Tensor
+        item, select, nonzero = kind.__getitem__, kind.masked_select, kind.nonzero
+
+        def told(mask: Any, frame: Any) -> Any:
+            site = at(frame)
+            return mask if site is None else listener.selecting(site, mask)
+
+        def getitem(tensor: Any, index: Any) -> Any:
+            if isinstance(index, kind) and index.dtype is boolean:
+                index = told(index, _frame(1))
+            return item(tensor, index)
+
+        kind.__getitem__ = getitem
+        kind.masked_select = lambda tensor, mask: select(tensor, told(mask, _frame(1)))
+        kind.nonzero = lambda tensor, **named: nonzero(told(tensor, _frame(1)), **named)
 
     # -------------------------------------------------------------------------------------------- clocks, random, files
 
@@ -336,12 +356,16 @@ class Taps:
                 self._guard_method(last)
 
     def _guard_method(self, name: str) -> None:
-        """A method of an object of unknown type: taps that method in all of the user's classes."""
-        for module in user_modules(self._places):
-            for kind in [v for v in list(module.__dict__.values()) if isinstance(v, type)]:
-                method = vars(kind).get(name)
-                if isinstance(method, FunctionType) and self._places.is_own(method.__code__.co_filename):
-                    setattr(kind, name, self._guarded(method, name))
+        """A method of an object of unknown type: taps that method in all of the user's classes, and of paths."""
+        kinds = [
+            v for module in user_modules(self._places) for v in list(module.__dict__.values()) if isinstance(v, type)
+        ]
+        for kind in kinds:
+            method = vars(kind).get(name)
+            if isinstance(method, FunctionType) and self._places.is_own(method.__code__.co_filename):
+                setattr(kind, name, self._guarded(method, name))
+        if name in _PATH_READS:
+            setattr(pathlib.Path, name, self._guarded(getattr(pathlib.Path, name), name))
 
     def _guard_function(self, names: dict[str, Any], name: str, function: Any) -> None:
         """Only functions: a wrapped class would no longer be a class. Not functions that communicate: a failing network is not

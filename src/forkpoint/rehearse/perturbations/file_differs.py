@@ -20,15 +20,19 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.listening import Disturbance, InsideRank, WorkerDisturbance
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
+    tried: set[tuple[CodeSite | None, tuple[int, ...], bool]] = set()
     for use, target in targets_of(calm, UseKind.EXISTS):
-        there = "there" if use.values and use.values[0] else "not there"
-        yield replace(target, settings={"ask": "exists"}, label=f"{_short(use.what)}, in truth {there}")
+        there = bool(use.values and use.values[0])
+        if (target.site, target.ranks, there) not in tried:  # other files at this line would show the same
+            tried.add((target.site, target.ranks, there))
+            truth = "there" if there else "not there"
+            yield replace(target, settings={"ask": "exists"}, label=f"{_short(use.what)}, in truth {truth}")
     for use, target in targets_of(calm, UseKind.LISTING, lambda use: max(use.values, default=0) > 0):
         yield replace(target, settings={"ask": "listing"}, label=f"one name fewer in {_short(use.what)}")
 
@@ -37,7 +41,7 @@ def _short(path: str) -> str:
     return path if len(path) <= 40 else f"...{path[-37:]}"
 
 
-class _Differs(Disturbance):
+class _Differs(WorkerDisturbance):
     def exists(self, site: CodeSite, path: str, there: bool) -> bool:
         if self.settings["ask"] != "exists" or not self.is_here(site, path) or not self.is_due():
             return there

@@ -23,10 +23,9 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts, Passed
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import Changed
 
 _LOOKED_AT: Final = 64
 
@@ -43,7 +42,7 @@ def _can(use: Use) -> bool:
 class _Small(Disturbance):
     def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}"):
-            return Changed(batches, self._exchanged(site, facts, batches))
+            return Passed(batches, self._exchanged(site, facts, batches))
         return batches
 
     def _exchanged(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
