@@ -34,7 +34,7 @@ from forkpoint.rehearse.model import (
     write_value,
 )
 from forkpoint.rehearse.outcome import judge_trial, last_error
-from forkpoint.rehearse.paths import PathFile, find_fork
+from forkpoint.rehearse.paths import PathFile, find_fork, stopped_apart
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
 from forkpoint.rehearse.perturbations.another_value import across, look_up_bound
 from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
@@ -175,6 +175,17 @@ def test_ranks_that_go_the_same_way_have_no_fork(tmp_path):
     mine.add(mine.number_of("train.py"), 2)
 
     assert find_fork(tmp_path, 1, 0) is None
+
+
+def test_ranks_stopped_apart_if_their_last_lines_differ(tmp_path):
+    mine, theirs, third = (PathFile(str(tmp_path), rank) for rank in (1, 0, 2))
+    for path, line in ((mine, 9), (theirs, 3), (third, 9)):
+        path.add(path.number_of("train.py"), line)
+    mine.mark()
+
+    assert stopped_apart(tmp_path, 1, 0)
+    assert not stopped_apart(tmp_path, 1, 2)
+    assert not stopped_apart(tmp_path, 1, 3)
 
 
 def uses(rank, *found, world=4):
@@ -467,6 +478,10 @@ def test_early_is_among_the_first_occasions_and_later_is_the_middle_of_the_run()
     often = TrialTarget(CodeSite("train.py", 3, "main"), (0,), "item", 90)
     seldom = replace(often, occurrences=2)
 
-    assert {choose_moment(often, random.Random(n), early=True) for n in range(50)} == {0, 1, 2}
-    assert all(30 <= choose_moment(often, random.Random(n), early=False) < 60 for n in range(50))
-    assert {choose_moment(seldom, random.Random(n), early=False) for n in range(50)} == {0}
+    def moments(target, *, early, phase):
+        return {choose_moment(target, random.Random(n), early=early, phase=phase) for n in range(90)}
+
+    assert [moments(often, early=True, phase=phase) for phase in (0, 1, 2)] == [{0, 2}, {1}, {0, 2}]
+    assert moments(often, early=False, phase=0) == set(range(30, 60, 2))
+    assert moments(often, early=False, phase=1) == set(range(31, 60, 2))
+    assert moments(seldom, early=False, phase=1) == {0}

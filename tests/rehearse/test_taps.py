@@ -1,5 +1,6 @@
 """Taps on what a program asks, without a job: who is heard, and what it is told."""
 
+import datetime as dt
 import functools
 import os
 from pathlib import Path
@@ -106,3 +107,25 @@ def test_masks_of_the_users_code_are_heard_and_those_of_libraries_are_not(tmp_pa
     assert names["chosen"](values) == (0, 0, 0, 3)
     assert listener.asked == [2, 2, 2]
     assert len(values[values > 1]) == 2
+
+
+def test_a_date_comes_from_the_clock_that_the_user_is_told(tmp_path: Path) -> None:
+    class Ahead(Listener):
+        def __init__(self):
+            pass
+
+        def clock(self, site, name, value):
+            return value + 3600
+
+    taps = Taps(Ahead(), CodePlaces((str(tmp_path),)), on_join=lambda: None, on_step=lambda _: None)
+    calendar = taps._calendar(dt.datetime, "datetime")
+    names = {"datetime": calendar, "UTC": dt.UTC}
+    code = "def asked():\n    return datetime.now(UTC), datetime.utcnow().replace(tzinfo=UTC)\n"
+    exec(compile(code, str(tmp_path / "prog.py"), "exec"), names)
+    before = dt.datetime.now(dt.UTC)
+    late = before + dt.timedelta(minutes=59)
+
+    assert [told > late for told in names["asked"]()] == [True, True]
+    assert calendar.now(dt.UTC) < late  # asked by a library
+    assert isinstance(before, calendar)
+    assert calendar(2026, 1, 2, tzinfo=dt.UTC) < before.replace(year=2027)

@@ -1,6 +1,7 @@
 """Plans the trials from what the calm run used, the most useful first."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final
@@ -22,32 +23,29 @@ def plan_trials(
     chosen = tuple(ranks) if ranks is not None else choose_ranks(calm)
     rounds = [[*_in_turn(calm, decisions, perturbations, chosen, turn)] for turn in range(len(chosen))]
     trials: list[Trial] = []
+    tried: Counter[str] = Counter()
     planned = [(turn, *item) for turn, items in enumerate(rounds) for item in items]
     for turn, kind, rank, target in sorted(planned, key=lambda item: item[0] > 0 and HASH_SEED in item[3].settings):
         luck = random.Random(f"{seed}/{kind}/{target.site}/{target.label}/{rank}")  # noqa: S311 replayed, not secret
-        trials.append(
-            Trial(
-                len(trials) + 1,
-                kind,
-                rank,
-                target,
-                choose_moment(target, luck, early=(turn == 0) != calm.is_short),
-                seed,
-            )
-        )
+        moment = choose_moment(target, luck, early=(turn == 0) != calm.is_short, phase=tried[kind])
+        trials.append(Trial(len(trials) + 1, kind, rank, target, moment, seed))
+        tried[kind] += 1
     return tuple(trials)
 
 
-def choose_moment(target: TrialTarget, luck: random.Random, *, early: bool) -> int:
+def choose_moment(target: TrialTarget, luck: random.Random, *, early: bool, phase: int) -> int:
     """The occasion at which the disturbance begins. In a long job the first rank is disturbed early, and later ones in the middle
     of the run. In a short job, which runs to its end anyway, it is the other way round: a program that warms up, or compares a
     value with earlier ones, does not react to an early disturbance. The last occasion is avoided if there are several: ranks may
-    have nothing left to disagree on.
+    have nothing left to disagree on. `phase`: trials of one kind are at even and odd occasions in turn, because a program that
+    communicates in every second round (it accumulates gradients) reacts to one of the two.
     """
     third = target.occurrences // 3
     if early or third <= _EARLY:
-        return luck.randrange(min(_EARLY, max(1, target.occurrences - 1)))
-    return luck.randrange(third, 2 * third)
+        moments = range(min(_EARLY, max(1, target.occurrences - 1)))
+    else:
+        moments = range(third, 2 * third)
+    return luck.choice([moment for moment in moments if moment % 2 == phase % 2] or moments)
 
 
 def _in_turn(

@@ -21,7 +21,7 @@ from forkpoint.rehearse.model import (
     VerifiedFix,
 )
 from forkpoint.rehearse.outcome import judge_trial
-from forkpoint.rehearse.paths import SeenFork, find_fork
+from forkpoint.rehearse.paths import SeenFork, find_fork, stopped_apart
 from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace, copy_folder, scratch_folder, workspace
 from forkpoint.remedies import remedies
@@ -34,6 +34,8 @@ from forkpoint.source.value import NO_REASONS
 _LEAST_STALL_S: Final = 8.0
 _START_S: Final = 180.0
 """Time for four processes to import torch on a busy machine."""
+_SEEN: Final = 0.85
+"""Confidence: recorded facts show it directly (docs/decisions/0005)."""
 _PATIENCE: Final = 3.0
 """Times the longest pause of the calm run."""
 
@@ -65,7 +67,7 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
         fork = find_fork(place.told, trial.rank, other, (site.file, site.line) if site else None)
         result = replace(judge_trial(trial, ended, place), fork=fork)
         if result.verdict is not None and result.fork is not None:
-            result = replace(result, verdict=with_remedies(result.verdict, result.fork, [str(place.work)]))
+            result = with_fork(result, apart=stopped_apart(place.told, trial.rank, other), roots=[str(place.work)])
         if result.verdict is not None and stage.keep is not None:
             result = replace(result, evidence=str(_keep(trial, ended, place, stage.keep)))
         return result
@@ -109,12 +111,58 @@ def _keep(trial: Trial, ended: Ended, place: Workspace, folder: Path) -> Path:
 _LEAVES = ast.Return | ast.Continue | ast.Break
 
 
-def with_remedies(verdict: dict[str, Any], seen: SeenFork, roots: Sequence[str]) -> dict[str, Any]:
-    """The verdict with remedies for this line first; unchanged if the source does not show the decision."""
+def with_fork(result: TrialResult, *, apart: bool, roots: Sequence[str]) -> TrialResult:
+    """The verdict with what the paths of two ranks show; unchanged if the source does not show a decision at their fork.
+
+    `apart`: the two ranks ended at different lines.
+    """
+    assert result.verdict is not None  # by the caller
+    assert result.fork is not None
     analysis = analyse(read_program(list(roots)))
-    fork = locate(seen, analysis)
+    fork = locate(result.fork, analysis)
     if fork is None:
+        return result
+    verdict = _with_remedies(result.verdict, fork, analysis, roots)
+    if apart and fork.kind is not ForkKind.CAUGHT and verdict["cause"] in _OF_PATHS:
+        verdict = _with_path(verdict, result, fork)
+    return replace(result, verdict=verdict, says=verdict["summary"])
+
+
+_OF_PATHS: Final = ("divergent-path", "metadata-mismatch", "order-inversion", "inconclusive")
+"""What the engine may call it if ranks on different paths meet in one call."""
+
+
+def _with_path(verdict: dict[str, Any], result: TrialResult, fork: Fork) -> dict[str, Any]:
+    """The verdict with the fork that was seen, unless the engine, which does not see paths, knows as much."""
+    seen, rank = result.fork, result.trial.rank
+    assert seen is not None  # by the caller
+    if verdict["cause"] == "divergent-path" and verdict["suspects"] == [rank]:
         return verdict
+    ways = [f"to line {line}" if line else "into another file" for line in (seen.went_to, seen.other_went_to)]
+    why = f"rank {rank} went {ways[0]}, rank {seen.other} {ways[1]}"
+    effect = f" after {result.effect.says}" if result.effect else ""
+    site = {
+        "file": seen.file,
+        "line": seen.line,
+        "function": fork.function.name,
+        "condition": ast.unparse(fork.test) if fork.test is not None else None,
+        "why": why,
+        "cohort": None,
+    }
+    return {
+        **verdict,
+        "cause": "divergent-path",
+        "suspects": [rank],
+        "confidence": _SEEN,
+        "action": "fix-code",
+        "summary": f"Rank {rank} took another path at {seen.file}:{seen.line}{effect}: {why}.",
+        "sites": [site, *verdict["sites"]],
+        "hypotheses": [],
+    }
+
+
+def _with_remedies(verdict: dict[str, Any], fork: Fork, analysis: Analysis, roots: Sequence[str]) -> dict[str, Any]:
+    """The verdict with remedies for this line first."""
     probes, fixes = remedies((fork,), None, analysis, list(roots))
     named = [{"title": p.title, "where": p.where, "patch": p.patch} for p in probes]
     mended = [{"title": f.title, "patch": f.patch} for f in fixes]

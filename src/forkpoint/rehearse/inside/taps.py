@@ -4,6 +4,7 @@ Only calls from the user's own code reach the listener. Libraries, and the guard
 """
 
 import builtins
+import datetime as dt
 import errno
 import functools
 import glob
@@ -17,6 +18,7 @@ from itertools import count
 from types import FunctionType
 from typing import Any, Final
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.utils.data
@@ -45,7 +47,8 @@ _PATH_QUESTIONS: Final = ("exists", "is_file", "is_dir")
 _STATS: Final = ((os, "stat"), (os.path, "getmtime"), (os.path, "getsize"), (pathlib.Path, "stat"))
 _READS: Final = ("item", "tolist", "__bool__", "__float__", "__int__")
 _DRAWS: Final = ("random", "randint", "uniform", "choice", "randrange", "sample", "shuffle", "gauss")
-_TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm")
+_TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm", "rand_like", "bernoulli", "multinomial")
+_NUMPY_DRAWS: Final = ("rand", "randn", "random", "randint", "uniform", "choice", "shuffle", "permutation")
 _PATH_READS: Final = ("open", "read_bytes", "read_text")
 _WRITES: Final = frozenset("wax+")
 
@@ -75,10 +78,13 @@ class Taps:
         self._on_masks()
         for name in _CLOCKS:
             self.swap(time, name, self._clock)
+        self.swap(dt, "datetime", self._calendar)
         for name in _DRAWS:
             self.swap(random, name, self._draw)
         for name in _TORCH_DRAWS:
             self.swap(torch, name, self._draw)
+        for name in _NUMPY_DRAWS:
+            self.swap(np.random, name, self._draw)
         for name in _QUESTIONS:
             self.swap(os.path, name, self._question)
         for name in _PATH_QUESTIONS:
@@ -155,6 +161,34 @@ class Taps:
             return int(told * unit) if unit > 1 else told
 
         return now
+
+    def _calendar(self, original: Any, _name: str) -> Any:
+        """`datetime.datetime` cannot be changed, so the module gets a subclass, which takes its instances for its own."""
+        at, listener = self._places.asking, self._listener
+
+        def told(value: Any, frame: Any) -> Any:
+            site = at(frame)
+            now = value.timestamp()
+            return value if site is None else value + dt.timedelta(seconds=listener.clock(site, "now", now) - now)
+
+        class Kind(type):
+            def __instancecheck__(cls, instance: Any) -> bool:
+                return isinstance(instance, original)
+
+        class Calendar(original, metaclass=Kind):
+            @classmethod
+            def now(cls, tz: Any = None) -> Any:
+                return told(original.now(tz), _frame(1))
+
+            @classmethod
+            def today(cls) -> Any:
+                return told(original.today(), _frame(1))
+
+            @classmethod
+            def utcnow(cls) -> Any:
+                return told(original.now(dt.UTC), _frame(1)).replace(tzinfo=None)
+
+        return Calendar
 
     def _draw(self, original: Any, name: str) -> Any:
         at, listener = self._places.asking, self._listener
