@@ -16,7 +16,7 @@ ORDER_VARIABLE: Final = "FORKPOINT_REHEARSE"
 """Path of the order file, set for every rank of a calm run and of a trial."""
 
 HASH_SEED: Final = "PYTHONHASHSEED"
-"""Key in a trial's settings: the disturbed rank gets another hash seed, so ranks must be new processes."""
+"""Key in a trial's settings: the disturbed rank gets another hash seed, so it must be a new process."""
 RESUMED: Final = "older version"
 """Key in the facts of a checkpoint that a second run reads: the previous version, or "" if there is none."""
 OLDER: Final = ".forkpoint-older"

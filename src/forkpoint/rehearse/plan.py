@@ -17,8 +17,8 @@ _EARLY: Final = 3
 def plan_trials(
     calm: Calm, decisions: Decisions, perturbations: Sequence[Perturbation], ranks: Sequence[int] | None, seed: int
 ) -> tuple[Trial, ...]:
-    """First one rank for each target, kind by kind in turn; then the other ranks. Trials that need new processes take as long as
-    ten others, so for the other ranks they come last.
+    """First one rank for each target, kind by kind in turn; then the other ranks. Trials that need a new process take as long as
+    a few others, so for the other ranks they come last.
     """
     chosen = tuple(ranks) if ranks is not None else choose_ranks(calm)
     rounds = [[*_in_turn(calm, decisions, perturbations, chosen, turn)] for turn in range(len(chosen))]

@@ -74,8 +74,7 @@ def run_job(job: RehearsedJob, order: RunOrder, place: Workspace, limits: RunLim
     if job.cpu:
         shared["CUDA_VISIBLE_DEVICES"] = ""
     own = order.trial.target.settings if order.trial is not None else {}
-    cold = job.starter is None or HASH_SEED in own
-    by = ColdStart(program.interpreter) if cold or job.starter is None else job.starter
+    by = ColdStart(program.interpreter) if job.starter is None else job.starter
     began = time.monotonic()
     starts = _starts(program, place, shared)
     if order.mode is RunMode.FAKE:
@@ -125,7 +124,7 @@ def _pretending(start: RankStart, order: RunOrder) -> RankStart:
 
 
 def _with_seed(start: RankStart, seed: str) -> RankStart:
-    return replace(start, environ={**start.environ, HASH_SEED: seed})
+    return replace(start, environ={**start.environ, HASH_SEED: seed}, anew=True)
 
 
 def _starts(program: UserProgram, place: Workspace, shared: Mapping[str, str]) -> list[RankStart]:

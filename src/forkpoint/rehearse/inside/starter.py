@@ -2,7 +2,7 @@
 
     python -m forkpoint.rehearse.inside.starter
 
-Reads lines of JSON, `{"ranks": [{"rank", "argv", "environ", "cwd", "log"}]}`, and answers with lines: `{"ready": true}`,
+Reads lines of JSON, `{"ranks": [{"rank", "argv", "environ", "cwd", "log", "anew"}]}`, and answers with lines: `{"ready": true}`,
 `{"started": {rank: pid}, "store": pid}`, `{"ended": pid, "code": n}`. A rank runs its script as `python script` would: the script
 is the main module, errors end the process, and exit handlers run. Like torchrun's agent, it serves the store in which the ranks
 meet, a new one for every run. The store is a separate process, because it has threads, and a process with threads must not be
@@ -45,7 +45,10 @@ def main() -> None:
     start = _serve(answers)
     if start is not None:
         answers.close()
-        _end(_run(_become(start)))
+        words = _become(start)
+        if start["anew"]:
+            os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 the user's own command line
+        _end(_run(words))
 
 
 def _serve(answers: IO[str]) -> dict[str, Any] | None:

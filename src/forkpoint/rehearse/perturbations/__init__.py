@@ -1,5 +1,5 @@
-"""The perturbations, one file each, listed in the order in which they are tried. The hash seed comes last: its ranks must be
-new processes, which takes as long as ten other trials.
+"""The perturbations, one file each, listed in the order in which they are tried. The hash seed comes last: its rank must be
+a new process, which takes as long as a few other trials.
 """
 
 from forkpoint.rehearse.perturbation import Perturbation
