@@ -240,6 +240,22 @@ def test_of_many_files_asked_for_at_one_line_one_of_each_answer_is_tried():
     assert [target.label for target in found] == ["a, in truth there", "c, in truth not there"]
 
 
+def test_a_file_that_the_first_run_made_is_missed_in_a_second_one():
+    def asked(path, *there):
+        return Use(UseKind.EXISTS, CodeSite("train.py", 5, "read"), path, len(there), there)
+
+    first, second = (uses(0, asked("cache", there), asked("given", 1.0)) for there in (0.0, 1.0))
+    calm = Calm((first,), 1.0, complete=True, again=(second,))
+
+    found = find_perturbation("file-differs").find(calm, Decisions(["/nowhere"]))
+
+    assert [(target.what, RESUMED in target.settings) for target in found] == [
+        ("cache", False),
+        ("given", False),
+        ("cache", True),
+    ]
+
+
 def test_what_workers_of_a_loader_used_is_added_to_their_rank():
     site = CodeSite("data.py", 5, "read")
     workers = [uses(0, Use(UseKind.GUARDED, site, "load", count)) for count in (8, 4)]
@@ -457,9 +473,14 @@ def test_a_trial_has_a_name_that_says_what_is_done_to_whom():
     assert Trial(1, "not-a-number", 0, target, 0, 0).name == "not-a-number at train.py:3 (nan), rank 0"
 
 
-@for_each("seconds, first_is_early", [(5.0, False), (60.0, True)], ids=["short", "long"])
-def test_a_short_job_is_first_disturbed_in_the_middle_and_a_long_one_early(seconds, first_is_early):
-    draws = [uses(rank, Use(UseKind.DRAW, CodeSite("train.py", 3, "main"), "rand", 90)) for rank in range(4)]
+@for_each(
+    "seconds, cpu_s, first_is_early",
+    [(5.0, 3.0, False), (60.0, 30.0, True), (40.0, 3.0, False), (90.0, 3.0, True)],
+    ids=["short", "long", "short on a busy machine", "waits"],
+)
+def test_a_short_job_is_first_disturbed_in_the_middle_and_a_long_one_early(seconds, cpu_s, first_is_early):
+    draw = Use(UseKind.DRAW, CodeSite("train.py", 3, "main"), "rand", 90)
+    draws = [replace(uses(rank, draw), cpu_s=cpu_s) for rank in range(4)]
     trials = plan_trials(Calm(tuple(draws), seconds, complete=True), Decisions(["/nowhere"]), PERTURBATIONS, None, 0)
     moments = [trial.at < 3 for trial in trials if trial.kind == "random-seed"]
 

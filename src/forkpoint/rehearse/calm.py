@@ -54,7 +54,7 @@ def saves(calm: Calm) -> bool:
 
 
 def run_resumed(job: RehearsedJob, place: Workspace, calm: Calm, limit_s: float) -> Calm:
-    """Runs the job again in the same folder. Returns the first calm run, plus the checkpoints that the second one read."""
+    """Runs the job again in the same folder. Returns the first calm run, plus what the second one used."""
     for path in place.told.iterdir():
         if path.is_file():
             path.unlink()
@@ -64,7 +64,7 @@ def run_resumed(job: RehearsedJob, place: Workspace, calm: Calm, limit_s: float)
         return calm
     read = {told.rank: tuple(_resumed(told, place)) for told in again.ranks}
     ranks = tuple(replace(told, uses=(*told.uses, *read.get(told.rank, ()))) for told in calm.ranks)
-    return replace(calm, ranks=ranks)
+    return replace(calm, ranks=ranks, again=again.ranks)
 
 
 def _resumed(told: RankUses, place: Workspace) -> Iterator[Use]:

@@ -23,6 +23,9 @@ OLDER: Final = ".forkpoint-older"
 """Folder in the job's folder where the calm run keeps overwritten versions."""
 
 _SHORT_S: Final = 20.0
+_SHORT_BUSY_S: Final = 60.0
+_SHORT_CPU_S: Final = 10.0
+"""Of each rank. Four ranks on two free cores need 20 s for that."""
 
 T = TypeVar("T")
 
@@ -111,6 +114,7 @@ class RankUses:
     """Members of each process group this rank belongs to."""
     longest_pause_s: float = 0.0
     """Between two steps."""
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +125,8 @@ class Calm:
     seconds: float
     complete: bool
     """The job ran to its end by itself."""
-    lasted_s: float = 0.0
-    """From the first step to the end, on the slowest rank."""
+    again: tuple[RankUses, ...] = ()
+    """What a second run in the same folder used, if there was one."""
 
     @property
     def world(self) -> int:
@@ -130,13 +134,15 @@ class Calm:
 
     @property
     def is_short(self) -> bool:
-        """Short enough to run to its end in each trial: a difference may show only there."""
-        return self.complete and self.seconds <= _SHORT_S
+        """Short enough to run to its end in each trial: a difference may show only there. On a busy machine CPU time decides."""
+        cpu_s = max((told.cpu_s for told in self.ranks), default=0.0)
+        is_busy = cpu_s <= _SHORT_CPU_S and self.seconds <= _SHORT_BUSY_S
+        return self.complete and (self.seconds <= _SHORT_S or is_busy)
 
-    def uses(self, kind: UseKind) -> dict[tuple[str, str, int, str], dict[int, Use]]:
-        """Place -> rank -> use, in source order."""
+    def uses(self, kind: UseKind, *, again: bool = False) -> dict[tuple[str, str, int, str], dict[int, Use]]:
+        """Place -> rank -> use, in source order. `again`: in the second run."""
         found: dict[tuple[str, str, int, str], dict[int, Use]] = {}
-        for told in self.ranks:
+        for told in self.again if again else self.ranks:
             for use in told.uses:
                 if use.kind is kind:
                     found.setdefault(use.key, {})[told.rank] = use

@@ -21,10 +21,10 @@ class Perturbation:
 
 
 def targets_of(
-    calm: Calm, kind: UseKind, wanted: Callable[[Use], bool] = lambda _: True
+    calm: Calm, kind: UseKind, wanted: Callable[[Use], bool] = lambda _: True, *, again: bool = False
 ) -> Iterator[tuple[Use, TrialTarget]]:
-    """One for each place, with the ranks that execute it."""
-    for by_rank in calm.uses(kind).values():
+    """One for each place, with the ranks that execute it. `again`: in the second run."""
+    for by_rank in calm.uses(kind, again=again).values():
         ranks = {rank: use for rank, use in by_rank.items() if wanted(use)}
         if ranks:
             use = next(iter(ranks.values()))

@@ -26,10 +26,15 @@ from forkpoint.rehearse.steps import StepFile
 
 _CLAIMED: Final = "FORKPOINT_REHEARSE_PID"
 """Pid of the rank itself: its child processes inherit RANK, but are not ranks."""
+_BEGUN: Final = "FORKPOINT_REHEARSE_BEGUN"
 _MAX_ERROR: Final = 4000
 
 
 def begin() -> None:
+    """Once in each process: a new one begins when it imports torch, a fork before it runs the script."""
+    if os.environ.get(_BEGUN) == str(os.getpid()):
+        return
+    os.environ[_BEGUN] = str(os.getpid())
     order = read_value(Path(os.environ[ORDER_VARIABLE]), RunOrder)
     if order is None or not _is_ours():
         return

@@ -255,6 +255,7 @@ class Notes(Listener):
             uses=tuple(self._uses()) if self._worker else (*self._uses(), *_handled_signals()),
             groups=_groups(self.inside.torch),
             longest_pause_s=self._pause_s,
+            cpu_s=time.process_time(),
         )
         write_value(Path(self.inside.order.folder) / f"uses_rank_{rank}{self._worker}.json", told)
 

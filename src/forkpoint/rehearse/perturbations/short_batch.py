@@ -44,16 +44,18 @@ class _Short(Disturbance):
         return batches
 
     def _cut(self, batches: Iterator[Any], site: CodeSite | None, facts: LoaderFacts) -> Iterator[Any]:
-        size = int(self.settings["size"])
         for batch in batches:
             if not self.is_now():
                 yield batch
                 continue
-            self.say(f"its batch had {'one sample' if size else 'no sample'}", site)
-            if size:
-                yield map_tensors(batch, lambda tensor: tensor[:size] if tensor.dim() else tensor, self.inside.torch)
-            else:
-                yield facts.collate([])
+            try:
+                made = facts.collate([]) if self.settings["size"] == "0" else self._first(batch)
+            finally:  # afterwards: the lines of the collate function are no fork
+                self.say(f"its batch had {'no' if self.settings['size'] == '0' else 'one'} sample", site)
+            yield made
+
+    def _first(self, batch: Any) -> Any:
+        return map_tensors(batch, lambda tensor: tensor[:1] if tensor.dim() else tensor, self.inside.torch)
 
 
 def _install(inside: InsideRank) -> Disturbance:
