@@ -231,6 +231,21 @@ def test_a_mask_is_emptied_only_where_the_number_it_selects_can_differ():
     assert targets("empty-mask", mask(4.0, 4.0), mask(4.0, 4.0)) == []
 
 
+def test_predictions_are_read_in_another_order_if_they_are_a_ranks_own(tmp_path):
+    def read(value, evaluates):
+        facts = {"evaluates": evaluates}
+        return [Use(UseKind.READ, CodeSite("train.py", 5, "validate"), "numpy", 1, (value,), facts)]
+
+    assert [target.label for target in targets("another-value", read(1.0, "1"), read(2.0, "1"))] == [
+        "numpy, in another order"
+    ]
+    assert targets("another-value", read(1.0, "1"), read(1.0, "1")) == []  # the same on all ranks
+    assert targets("another-value", read(1.0, "0"), read(2.0, "0")) == []  # in training: may be ranks of a group
+
+    site = CodeSite("train.py", 5, "validate")
+    assert disturbed(tmp_path, "another-value", {"to": "order"}, site).read(site, "loader 0", [1, 2, 3]) == [2, 3, 1]
+
+
 def test_of_many_files_asked_for_at_one_line_one_of_each_answer_is_tried():
     def asked(path, there):
         return Use(UseKind.EXISTS, CodeSite("train.py", 5, "read"), path, 1, (there,))
@@ -348,9 +363,12 @@ def test_a_loader_that_ends_early_does_not_make_its_last_batch(tmp_path):
 
 
 def test_a_batch_of_small_samples_is_put_together_by_the_programs_own_function(tmp_path):
-    given = list(disturbed(tmp_path, "small-samples", {}).batches(None, FACTS, iter(["a|b", "c|d"])))
+    given = {}
+    for which in ("smallest", "largest"):
+        rank = disturbed(tmp_path, "small-samples", {"which": which})
+        given[which] = list(rank.batches(None, FACTS, iter(["a|b", "c|d"])))
 
-    assert given == ["short|short", "c|d"]
+    assert given == {"smallest": ["short|short", "c|d"], "largest": ["another long text|another long text", "c|d"]}
 
 
 def test_the_newest_checkpoint_is_hidden_with_its_folder_wherever_it_is_asked_for(tmp_path):
@@ -374,7 +392,9 @@ def test_an_older_version_is_read_in_place_of_the_newest(tmp_path):
 def test_samples_of_one_size_make_no_small_batch(tmp_path):
     same = replace(FACTS, samples=["one", "two"])
 
-    assert list(disturbed(tmp_path, "small-samples", {}).batches(None, same, iter(["a|b"]))) == ["a|b"]
+    assert list(disturbed(tmp_path, "small-samples", {"which": "smallest"}).batches(None, same, iter(["a|b"]))) == [
+        "a|b"
+    ]
 
 
 def test_a_rank_of_every_role_is_chosen():
@@ -502,7 +522,24 @@ def test_early_is_among_the_first_occasions_and_later_is_the_middle_of_the_run()
     def moments(target, *, early, phase):
         return {choose_moment(target, random.Random(n), early=early, phase=phase) for n in range(90)}
 
-    assert [moments(often, early=True, phase=phase) for phase in (0, 1, 2)] == [{0, 2}, {1}, {0, 2}]
-    assert moments(often, early=False, phase=0) == set(range(30, 60, 2))
-    assert moments(often, early=False, phase=1) == set(range(31, 60, 2))
+    accumulates = replace(often, per_step=4)
+
+    assert [moments(often, early=True, phase=phase) for phase in (0, 1, 2)] == [{1}, {0, 2}, {1}]
+    assert moments(often, early=False, phase=0) == set(range(31, 60, 2))
+    assert moments(often, early=False, phase=1) == set(range(30, 60, 2))
     assert moments(seldom, early=False, phase=1) == {0}
+    assert moments(accumulates, early=True, phase=0) == {3}  # the fourth pass, before the step
+    assert moments(accumulates, early=False, phase=0) == set(range(31, 60, 4))
+
+
+def test_passes_are_counted_for_each_step_of_the_optimizer():
+    def used(forward, backward):
+        site = CodeSite("train.py", 3, "main")
+        return [Use(UseKind.FORWARD, site, "", forward), Use(UseKind.BACKWARD, site, "", backward)]
+
+    found = targets("out-of-memory", used(8, 40))  # calls of modules are noted for two of the ten steps
+
+    assert [(target.label, target.per_step, target.occurrences) for target in found] == [
+        ("forward", 4, 40),
+        ("backward", 4, 40),
+    ]

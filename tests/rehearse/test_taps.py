@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from torch.optim import optimizer as hooks
 from torch.utils.data import DataLoader
 
 from forkpoint.rehearse.inside.loaders import loader_facts
@@ -129,3 +130,24 @@ def test_a_date_comes_from_the_clock_that_the_user_is_told(tmp_path: Path) -> No
     assert calendar.now(dt.UTC) < late  # asked by a library
     assert isinstance(before, calendar)
     assert calendar(2026, 1, 2, tzinfo=dt.UTC) < before.replace(year=2027)
+
+
+def test_a_step_of_an_optimizer_inside_another_is_no_step_of_its_own(monkeypatch) -> None:
+    monkeypatch.setattr(hooks, "_global_optimizer_pre_hooks", type(hooks._global_optimizer_pre_hooks)())
+    monkeypatch.setattr(hooks, "_global_optimizer_post_hooks", type(hooks._global_optimizer_post_hooks)())
+    monkeypatch.setattr(torch.distributed, "init_process_group", torch.distributed.init_process_group)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "init_process_group", torch.distributed.init_process_group)
+    steps, weights = [], [torch.zeros(1, requires_grad=True)]
+    Taps(Listener(None), CodePlaces(()), on_join=lambda: None, on_step=steps.append).open_least(cpu=False)
+    inner = torch.optim.SGD(weights)
+
+    class Outer(torch.optim.SGD):
+        def step(self, closure=None):
+            inner.step()
+
+    outer = Outer(weights)
+    outer.step()
+    outer.step()
+    inner.step()
+
+    assert steps == [1, 2, 3]

@@ -25,7 +25,7 @@ from forkpoint.rehearse.model import (
 from forkpoint.rehearse.page import render_page
 from forkpoint.rehearse.paths import SeenFork
 from forkpoint.rehearse.render import find_hazards, render_json, render_text
-from forkpoint.rehearse.trial import apply_patch, moved_line, with_fork
+from forkpoint.rehearse.trial import apply_patch, move_trial, moved_line, with_fork
 from looping import for_each
 
 SCHEMA = json.loads((Path(forkpoint.rehearse.__file__).parent / "rehearsal.schema.json").read_text())
@@ -150,6 +150,25 @@ def train(model, batches, optimizer):
         dist.all_reduce(loss)
         optimizer.step()
 """
+
+
+def test_a_loader_is_known_by_its_number_wherever_a_patch_iterates_over_it(tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder, text in (
+        (before, "for x in loader:\nx.item()\n"),
+        (after, "import y\nfor x in y(loader):\nx.item()\n"),
+    ):
+        folder.mkdir()
+        (folder / "train.py").write_text(text)
+    targets = [
+        TrialTarget(CodeSite("train.py", line, "main"), (0,), what) for line, what in ((1, "loader 0"), (2, "item"))
+    ]
+    trials = [Trial(1, "any", 0, target, 0, 0) for target in targets]
+
+    sites = [move_trial(trial, before, after).target.site for trial in trials]
+
+    assert sites[0] is None
+    assert sites[1].line == 3
 
 
 def test_the_fix_is_for_the_line_at_which_ranks_were_seen_to_part(tmp_path):

@@ -22,6 +22,9 @@ RESUMED: Final = "older version"
 OLDER: Final = ".forkpoint-older"
 """Folder in the job's folder where the calm run keeps overwritten versions."""
 
+NOTED_STEPS: Final = 2
+"""Calls of modules are noted only for so many steps: there are many of them."""
+
 _SHORT_S: Final = 20.0
 _SHORT_BUSY_S: Final = 60.0
 _SHORT_CPU_S: Final = 10.0
@@ -38,7 +41,7 @@ class UseKind(StrEnum):
     LOADER = "loader"
     """Batches of a torch DataLoader."""
     READ = "read"
-    """A tensor's value read by Python: `.item()`, `.tolist()`, `bool()`, `float()`, `int()`."""
+    """A tensor's value read by Python: `.item()`, `.tolist()`, `.numpy()`, `bool()`, `float()`, `int()`."""
     FORWARD = "forward"
     """The outermost call of a module while gradients are recorded."""
     BACKWARD = "backward"
@@ -165,6 +168,8 @@ class TrialTarget:
     """As `Use.what`."""
     occurrences: int = 1
     """How often it occurred in the calm run, on the rank with the fewest."""
+    per_step: int = 1
+    """How often it occurs before each step of the optimizer: more than once if gradients are accumulated."""
     settings: dict[str, str] = field(default_factory=dict[str, str])
     """For `install`."""
     label: str = ""

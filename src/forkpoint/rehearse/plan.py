@@ -37,15 +37,16 @@ def choose_moment(target: TrialTarget, luck: random.Random, *, early: bool, phas
     """The occasion at which the disturbance begins. In a long job the first rank is disturbed early, and later ones in the middle
     of the run. In a short job, which runs to its end anyway, it is the other way round: a program that warms up, or compares a
     value with earlier ones, does not react to an early disturbance. The last occasion is avoided if there are several: ranks may
-    have nothing left to disagree on. `phase`: trials of one kind are at even and odd occasions in turn, because a program that
-    communicates in every second round (it accumulates gradients) reacts to one of the two.
+    have nothing left to disagree on. `phase`: trials of one kind are right before a step of the optimizer and elsewhere in turn,
+    because a program that accumulates gradients communicates only there; at odd and even occasions if nothing is known of that.
     """
-    third = target.occurrences // 3
-    if early or third <= _EARLY:
-        moments = range(min(_EARLY, max(1, target.occurrences - 1)))
+    early_ones, third, rhythm = max(_EARLY, target.per_step), target.occurrences // 3, max(2, target.per_step)
+    if early or third <= early_ones:
+        moments = range(min(early_ones, max(1, target.occurrences - 1)))
     else:
         moments = range(third, 2 * third)
-    return luck.choice([moment for moment in moments if moment % 2 == phase % 2] or moments)
+    wanted = [moment for moment in moments if (moment % rhythm == rhythm - 1) == (phase % 2 == 0)]
+    return luck.choice(wanted or moments)
 
 
 def _in_turn(

@@ -228,7 +228,7 @@ def verify_fix(result: TrialResult, stage: Stage) -> TrialResult:
             return replace(
                 result, verified=VerifiedFix(fixes[0]["title"], TrialOutcome.NOT_REACHED, "the patch does not apply")
             )
-        trial = _moved(result.trial, stage.origin, patched)
+        trial = move_trial(result.trial, stage.origin, patched)
         again = run_trial(trial, replace(stage, origin=patched, keep=None))
     return replace(result, verified=VerifiedFix(fixes[0]["title"], again.outcome, again.says))
 
@@ -247,9 +247,13 @@ def apply_patch(patch: str, folder: Path) -> bool:
     return done.returncode == 0
 
 
-def _moved(trial: Trial, before: Path, after: Path) -> Trial:
-    """The trial with its site at the line to which the patch moved it."""
+def move_trial(trial: Trial, before: Path, after: Path) -> Trial:
+    """The trial with its site at the line to which the patch moved it. A loader has a number, and a generator its name: a patch may
+    iterate over them elsewhere.
+    """
     site = trial.target.site
+    if trial.target.what.startswith(("loader ", "generator ")):
+        return replace(trial, target=replace(trial.target, site=None))
     if site is None or not (before / site.file).is_file():
         return trial
     old, new = ((folder / site.file).read_text(errors="replace").splitlines() for folder in (before, after))

@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Final, cast
 
 from forkpoint.rehearse.filtering import fingerprint
 from forkpoint.rehearse.listening import InsideRank, Listener, LoaderFacts
-from forkpoint.rehearse.model import OLDER, CodeSite, RankUses, Use, UseKind, write_value
+from forkpoint.rehearse.model import NOTED_STEPS, OLDER, CodeSite, RankUses, Use, UseKind, write_value
 
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
@@ -50,7 +51,7 @@ class Notes(Listener):
         self._worker = ""
         """The end of the name of this process' notes, if it is a worker of a loader."""
         self.after_first_steps: Any = None
-        """Called after two steps, when calls of modules need no longer be recorded."""
+        """Called after the first steps, when calls of modules need no longer be recorded."""
 
     def begin(self) -> None:
         self._last = time.monotonic()
@@ -83,7 +84,10 @@ class Notes(Listener):
         del site, facts, processes
 
     def read(self, site: CodeSite, how: str, value: Any) -> Any:
-        self._add(UseKind.READ, site, how, value)
+        note = self._add(UseKind.READ, site, how, value)
+        if note is not None and _is_many(value):
+            evaluates = not self.inside.torch.is_grad_enabled() and note.facts.get("evaluates") != "0"
+            note.facts["evaluates"] = str(int(evaluates))
         return value
 
     def selecting(self, site: CodeSite, mask: Any) -> Any:
@@ -136,7 +140,7 @@ class Notes(Listener):
         self._steps = number
         now = time.monotonic()
         self._pause_s, self._last = max(self._pause_s, now - self._last), now
-        if number == 2 and self.after_first_steps is not None:
+        if number == NOTED_STEPS and self.after_first_steps is not None:
             self.after_first_steps()
 
     def polled(self, site: CodeSite, what: str) -> bool:
@@ -305,7 +309,14 @@ class _Drawn(Iterator[Any]):
         return getattr(self._rehearsed[0], name)
 
 
+def _is_many(value: Any) -> bool:
+    """A list or an array with more than one element."""
+    return (isinstance(value, list) or getattr(value, "ndim", 0) > 0) and len(value) > 1
+
+
 def _as_number(value: Any) -> float | None:
+    if _is_many(value):
+        return float(zlib.crc32(repr(value[:_VALUES]).encode()))
     if isinstance(value, bool | int | float):
         number = float(value)
         return number if math.isfinite(number) else 0.0

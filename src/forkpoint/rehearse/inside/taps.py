@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 import torch.utils.data
 from torch.distributed import distributed_c10d
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from forkpoint.rehearse.inside.filters import open_filters
 from forkpoint.rehearse.inside.loaders import loader_facts
@@ -45,7 +45,7 @@ _CLOCKS: Final = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns"
 _QUESTIONS: Final = ("exists", "isfile", "isdir")
 _PATH_QUESTIONS: Final = ("exists", "is_file", "is_dir")
 _STATS: Final = ((os, "stat"), (os.path, "getmtime"), (os.path, "getsize"), (pathlib.Path, "stat"))
-_READS: Final = ("item", "tolist", "__bool__", "__float__", "__int__")
+_READS: Final = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__")
 _DRAWS: Final = ("random", "randint", "uniform", "choice", "randrange", "sample", "shuffle", "gauss")
 _TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm", "rand_like", "bernoulli", "multinomial")
 _NUMPY_DRAWS: Final = ("rand", "randn", "random", "randint", "uniform", "choice", "shuffle", "permutation")
@@ -122,8 +122,8 @@ class Taps:
         original = getattr(torch.Tensor, name)
         at, listener, how = self._places.asking, self._listener, name.strip("_")
 
-        def read(tensor: Any, *args: Any) -> Any:
-            value = original(tensor, *args)
+        def read(tensor: Any, *args: Any, **named: Any) -> Any:
+            value = original(tensor, *args, **named)
             site = at(_frame(1))
             return value if site is None else listener.read(site, how, value)
 
@@ -307,12 +307,20 @@ class Taps:
         self.swap(dist, "init_process_group", self._init)
         distributed_c10d.init_process_group = dist.init_process_group
         steps = count(1)
+        outermost: list[Any] = []  # ZeRO's optimizer calls another one
 
-        def stepped(*_: Any) -> None:
-            number = next(steps)
-            self._on_step(number)
-            self._listener.stepped(number)
+        def begins(optimizer: Any, *_: Any) -> None:
+            if not outermost:
+                outermost.append(optimizer)
 
+        def stepped(optimizer: Any, *_: Any) -> None:
+            if outermost and outermost[0] is optimizer:
+                outermost.clear()
+                number = next(steps)
+                self._on_step(number)
+                self._listener.stepped(number)
+
+        register_optimizer_step_pre_hook(begins)
         register_optimizer_step_post_hook(stepped)
 
     def close_modules(self) -> None:
