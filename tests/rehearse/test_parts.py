@@ -214,6 +214,18 @@ def test_a_sampler_that_shares_data_out_gives_no_rank_a_batch_fewer():
     assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, "1") for r in range(4)), 1.0, complete=True))
 
 
+def test_a_program_that_reads_the_time_is_given_another_one():
+    reads = Use(UseKind.CLOCK, CodeSite("train.py", 7, "main"), "time", 9)
+    plan = plan_trials(
+        Calm((uses(0, reads), uses(1, reads)), 1.0, complete=True), Decisions(["/nowhere"]), PERTURBATIONS, None, 0
+    )
+
+    assert [trial.target.settings for trial in plan if trial.kind == "clock" and trial.rank == 1] == [
+        {"how": "ahead"},
+        {"how": "slow"},
+    ]
+
+
 def test_a_loader_that_nobody_read_to_its_end_is_not_cut():
     assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, ends="0") for r in range(4)), 1.0, complete=True))
 

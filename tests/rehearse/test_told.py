@@ -201,3 +201,25 @@ def test_a_path_that_was_seen_decides_what_sizes_and_order_leave_open(tmp_path_f
 
     assert (found.verdict["cause"], found.verdict["suspects"], found.verdict["sites"][0]["line"]) == told
     assert found.says == found.verdict["summary"]
+
+
+@for_each("disturbed_line, cause", [(8, "divergent-path"), (3, "inconclusive")])
+def test_an_exception_is_a_fork_only_if_it_is_the_one_that_was_raised_on_purpose(
+    tmp_path_factory, disturbed_line, cause
+):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(
+        "def train(model, batches, optimizer):\n"
+        "    for batch in batches:\n"
+        "        optimizer.zero_grad()\n"
+        "\n\n\n"
+        "        try:\n"
+        "            model(batch).backward()\n"
+        "        except RuntimeError:\n"
+        "            continue\n"
+    )
+    result = parting(1, "out-of-memory")
+    effect = replace(result.effect, site=CodeSite("train.py", disturbed_line, "train"))
+    result = replace(result, effect=effect, verdict=VERDICT | {"cause": "inconclusive", "suspects": []})
+
+    assert with_fork(result, apart=True, roots=[str(folder)]).verdict["cause"] == cause

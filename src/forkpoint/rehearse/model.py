@@ -168,12 +168,12 @@ class TrialTarget:
     """As `Use.what`."""
     occurrences: int = 1
     """How often it occurred in the calm run, on the rank with the fewest."""
-    per_step: int = 1
-    """How often it occurs before each step of the optimizer: more than once if gradients are accumulated."""
     settings: dict[str, str] = field(default_factory=dict[str, str])
     """For `install`."""
     label: str = ""
     """For people: which loader, which file."""
+    per_step: int = 1
+    """How often it occurs before each step of the optimizer: more than once if gradients are accumulated."""
 
 
 @dataclass(frozen=True, slots=True)

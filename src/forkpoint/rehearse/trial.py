@@ -123,7 +123,9 @@ def with_fork(result: TrialResult, *, apart: bool, roots: Sequence[str]) -> Tria
     if fork is None:
         return result
     verdict = _with_remedies(result.verdict, fork, analysis, roots)
-    if apart and fork.kind is not ForkKind.CAUGHT and verdict["cause"] in _OF_PATHS:
+    site = result.effect.site if result.effect else None
+    caught_ours = site is not None and (site.file, site.line) == (result.fork.file, result.fork.line)
+    if apart and (fork.kind is not ForkKind.CAUGHT or caught_ours) and verdict["cause"] in _OF_PATHS:
         verdict = _with_path(verdict, result, fork)
     return replace(result, verdict=verdict, says=verdict["summary"])
 

@@ -131,7 +131,8 @@ class Taps:
 
     def _on_masks(self) -> None:
         """`x[mask]`, `x.masked_select(mask)`, `mask.nonzero()`."""
-        at, listener, boolean, kind = self._places.asking, self._listener, torch.bool, torch.Tensor
+        at, listener, boolean = self._places.asking, self._listener, torch.bool
+        kind: Any = torch.Tensor
         item, select, nonzero = kind.__getitem__, kind.masked_select, kind.nonzero
 
         def told(mask: Any, frame: Any) -> Any:
@@ -143,9 +144,13 @@ class Taps:
                 index = told(index, _frame(1))
             return item(tensor, index)
 
-        kind.__getitem__ = getitem
-        kind.masked_select = lambda tensor, mask: select(tensor, told(mask, _frame(1)))
-        kind.nonzero = lambda tensor, **named: nonzero(told(tensor, _frame(1)), **named)
+        def masked_select(tensor: Any, mask: Any) -> Any:
+            return select(tensor, told(mask, _frame(1)))
+
+        def find_nonzero(tensor: Any, **named: Any) -> Any:
+            return nonzero(told(tensor, _frame(1)), **named)
+
+        kind.__getitem__, kind.masked_select, kind.nonzero = getitem, masked_select, find_nonzero
 
     # -------------------------------------------------------------------------------------------- clocks, random, files
 
