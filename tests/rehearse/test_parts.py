@@ -34,7 +34,7 @@ from forkpoint.rehearse.model import (
     write_value,
 )
 from forkpoint.rehearse.outcome import judge_trial, last_error
-from forkpoint.rehearse.paths import PathFile, find_fork, stopped_apart
+from forkpoint.rehearse.paths import PathFile, SeenFork, find_fork, find_step, stopped_apart
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
 from forkpoint.rehearse.perturbations.another_value import across, look_up_bound
 from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
@@ -175,6 +175,17 @@ def test_ranks_that_go_the_same_way_have_no_fork(tmp_path):
     mine.add(mine.number_of("train.py"), 2)
 
     assert find_fork(tmp_path, 1, 0) is None
+
+
+def test_a_step_leads_from_the_disturbed_line_to_the_next_one_of_its_file(tmp_path):
+    path = PathFile(str(tmp_path), 1)
+    path.add(path.number_of("train.py"), 5)
+    path.mark()
+    path.add(path.number_of("train.py"), 9)
+
+    assert find_step(tmp_path, 1, 0, ("train.py", 5)) == SeenFork("train.py", 5, 9, 0, 0)
+    assert find_step(tmp_path, 1, 0, ("data.py", 5)) is None
+    assert find_step(tmp_path, 1, 0, None) is None
 
 
 def test_ranks_stopped_apart_if_their_last_lines_differ(tmp_path):
@@ -414,6 +425,12 @@ def test_a_rank_of_every_role_is_chosen():
     calm = Calm((uses(0), uses(1, writes), uses(2), uses(3)), 1.0, complete=True)
 
     assert choose_ranks(calm) == (2, 0, 3, 1)
+
+
+def test_ranks_that_have_files_of_their_own_have_one_role():
+    own = [uses(rank, Use(UseKind.WRITE, CodeSite("train.py", 9, "main"), f"part{rank}", 1)) for rank in range(4)]
+
+    assert choose_ranks(Calm(tuple(own), 1.0, complete=True)) == (2, 0, 3)
 
 
 def test_the_path_is_compared_with_a_rank_that_does_the_same():

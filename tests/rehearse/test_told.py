@@ -174,7 +174,7 @@ def test_a_loader_is_known_by_its_number_wherever_a_patch_iterates_over_it(tmp_p
 def test_the_fix_is_for_the_line_at_which_ranks_were_seen_to_part(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
 
-    told = with_fork(parting(1, "not-a-number"), apart=True, roots=[str(tmp_path)]).verdict
+    told = with_fork(parting(1, "not-a-number"), None, apart=True, roots=[str(tmp_path)]).verdict
 
     assert "torch.isnan(loss)" in told["fixes"][0]["title"]
     assert apply_patch(told["fixes"][0]["patch"], tmp_path)
@@ -197,7 +197,7 @@ def test_a_path_that_was_seen_decides_what_sizes_and_order_leave_open(tmp_path_f
     verdict = VERDICT | {"cause": cause, "suspects": suspects, "sites": [{"file": "train.py", "line": 11}]}
     result = replace(parting(1, "not-a-number"), verdict=verdict)
 
-    found = with_fork(result, apart=apart, roots=[str(folder)])
+    found = with_fork(result, None, apart=apart, roots=[str(folder)])
 
     assert (found.verdict["cause"], found.verdict["suspects"], found.verdict["sites"][0]["line"]) == told
     assert found.says == found.verdict["summary"]
@@ -222,4 +222,26 @@ def test_an_exception_is_a_fork_only_if_it_is_the_one_that_was_raised_on_purpose
     effect = replace(result.effect, site=CodeSite("train.py", disturbed_line, "train"))
     result = replace(result, effect=effect, verdict=VERDICT | {"cause": "inconclusive", "suspects": []})
 
-    assert with_fork(result, apart=True, roots=[str(folder)]).verdict["cause"] == cause
+    assert with_fork(result, None, apart=True, roots=[str(folder)]).verdict["cause"] == cause
+
+
+def test_what_rank_0_does_alone_is_no_fork_but_an_exception_in_it_is(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import dist\n\n\n"
+        "def save(net):\n"
+        "    try:\n"
+        "        write(net)\n"
+        "    except OSError:\n"
+        "        pass\n\n\n"
+        "def exchange(net):\n"
+        "    if dist.get_rank() == 0:\n"
+        "        save(net)\n"
+        "    else:\n"
+        "        load(net)\n"
+    )
+    result = replace(parting(1, "exception-in-try", 0), fork=SeenFork("train.py", 12, 13, 1, 15))
+    raised, passed = (SeenFork("train.py", 6, line, 1, 0) for line in (7, 9))
+
+    forks = [with_fork(result, step, apart=True, roots=[str(tmp_path)]).fork for step in (raised, passed, None)]
+
+    assert forks == [raised, None, None]

@@ -49,6 +49,8 @@ class InsideRank:
     steps: Callable[[], int]
     mark: Callable[[], None]
     """Marks in the path of this rank where the perturbation takes effect."""
+    here: Callable[[], CodeSite | None] = lambda: None
+    """The innermost line of the user's code on the stack."""
 
 
 class Listener:

@@ -84,4 +84,9 @@ def choose_ranks(calm: Calm) -> tuple[int, ...]:
 def _role(told: RankUses) -> tuple[object, ...]:
     """What a rank does: the sizes of its groups, its positions in them, and the source lines it executes."""
     places = tuple((len(group), group.index(told.rank)) for group in told.groups if len(group) < told.world)
-    return places, frozenset(use.key for use in told.uses if use.site.file)
+    return places, lines_of(told)
+
+
+def lines_of(told: RankUses) -> frozenset[tuple[str, str, int]]:
+    """The source lines at which a rank uses something of its own. Not what: each may have its own files."""
+    return frozenset((use.kind, use.site.file, use.site.line) for use in told.uses if use.site.file)

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final
 
+from forkpoint.rehearse.filtering import asks_for_rank
 from forkpoint.rehearse.model import (
     RESUMED,
     Calm,
@@ -21,7 +22,8 @@ from forkpoint.rehearse.model import (
     VerifiedFix,
 )
 from forkpoint.rehearse.outcome import judge_trial
-from forkpoint.rehearse.paths import SeenFork, find_fork, stopped_apart
+from forkpoint.rehearse.paths import SeenFork, find_fork, find_step, stopped_apart
+from forkpoint.rehearse.plan import lines_of
 from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace, copy_folder, scratch_folder, workspace
 from forkpoint.remedies import remedies
@@ -64,10 +66,11 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
             limits = replace(limits, steps_after=False)
         ended = run_job(stage.job, order, place, limits)
         site = ended.effect.site if ended.effect else None
-        fork = find_fork(place.told, trial.rank, other, (site.file, site.line) if site else None)
-        result = replace(judge_trial(trial, ended, place), fork=fork)
+        at = (site.file, site.line) if site else None
+        result = replace(judge_trial(trial, ended, place), fork=find_fork(place.told, trial.rank, other, at))
         if result.verdict is not None and result.fork is not None:
-            result = with_fork(result, apart=stopped_apart(place.told, trial.rank, other), roots=[str(place.work)])
+            apart, step = stopped_apart(place.told, trial.rank, other), find_step(place.told, trial.rank, other, at)
+            result = with_fork(result, step, apart=apart, roots=[str(place.work)])
         if result.verdict is not None and stage.keep is not None:
             result = replace(result, evidence=str(_keep(trial, ended, place, stage.keep)))
         return result
@@ -75,7 +78,7 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
 
 def choose_other(rank: int, calm: Calm) -> int:
     """The rank to compare with; if possible one with the same lines in the calm run, because work of rank 0 alone is no fork."""
-    places = {told.rank: {use.key for use in told.uses if use.site.file} for told in calm.ranks}
+    places = {told.rank: lines_of(told) for told in calm.ranks}
     others = [other for other in places if other != rank]
     return next((other for other in others if places[other] == places[rank]), others[0])
 
@@ -111,16 +114,19 @@ def _keep(trial: Trial, ended: Ended, place: Workspace, folder: Path) -> Path:
 _LEAVES = ast.Return | ast.Continue | ast.Break
 
 
-def with_fork(result: TrialResult, *, apart: bool, roots: Sequence[str]) -> TrialResult:
+def with_fork(result: TrialResult, step: SeenFork | None, *, apart: bool, roots: Sequence[str]) -> TrialResult:
     """The verdict with what the paths of two ranks show; unchanged if the source does not show a decision at their fork.
 
-    `apart`: the two ranks ended at different lines.
+    `step`: from the line at which the rank was disturbed to its next one. `apart`: the two ranks ended at different lines.
     """
     assert result.verdict is not None  # by the caller
     assert result.fork is not None
     analysis = analyse(read_program(list(roots)))
     fork = locate(result.fork, analysis)
-    if fork is None:
+    if fork is not None and fork.test is not None and asks_for_rank([fork.test]):  # no bad luck: a task of this rank
+        fork = locate(step, analysis) if step is not None else None
+        result = replace(result, fork=step if fork is not None and fork.kind is ForkKind.CAUGHT else None)
+    if fork is None or result.fork is None or result.verdict is None:
         return result
     verdict = _with_remedies(result.verdict, fork, analysis, roots)
     site = result.effect.site if result.effect else None

@@ -46,7 +46,8 @@ def begin() -> None:
         return
     steps = StepFile(order.folder)
     rank = _Rank(order, steps, places)
-    inside = InsideRank(torch, order, _rank, lambda: steps.steps, rank.mark)
+    here = lambda: places.nearest(sys._getframe(1))  # noqa: E731, SLF001 documented
+    inside = InsideRank(torch, order, _rank, lambda: steps.steps, rank.mark, here)
     listener = _listener(order, inside)
     taps = Taps(listener, places, on_join=rank.join, on_step=steps.set)
     taps.open_least(cpu=order.cpu)

@@ -59,7 +59,7 @@ class _Fewer(Disturbance):
         """The last batch is not read at all, because reading it may have side effects in the user's sampler or data set."""
         counts = self.settings["batches"].split()
         yield from islice(batches, int(counts[min(self.trial.at, len(counts) - 1)]) - 1)
-        self.say(f"its {self.trial.target.what.split()[0]} ended one batch early", site)
+        self.say(f"its {self.trial.target.what.split()[0]} ended one batch early", self.inside.here() or site)
 
 
 def _install(inside: InsideRank) -> Disturbance:

@@ -45,7 +45,7 @@ class _More(Disturbance):
             last = [batch]
             yield batch
         if last:
-            self.say("its loader yielded one batch more", site)
+            self.say("its loader yielded one batch more", self.inside.here() or site)
         yield from last
 
 

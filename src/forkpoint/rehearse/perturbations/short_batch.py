@@ -51,7 +51,10 @@ class _Short(Disturbance):
             try:
                 made = facts.collate([]) if self.settings["size"] == "0" else self._first(batch)
             finally:  # afterwards: the lines of the collate function are no fork
-                self.say(f"its batch had {'no' if self.settings['size'] == '0' else 'one'} sample", site)
+                self.say(
+                    f"its batch had {'no' if self.settings['size'] == '0' else 'one'} sample",
+                    self.inside.here() or site,
+                )
             yield made
 
     def _first(self, batch: Any) -> Any:

@@ -57,7 +57,7 @@ class _Small(Disturbance):
                 yield batch
             else:
                 made = facts.collate([sample] * facts.batch_size)
-                self.say(f"its batch was made of its {self.settings['which']} samples", site)
+                self.say(f"its batch was made of its {self.settings['which']} samples", self.inside.here() or site)
                 yield made
 
     def _extreme(self, facts: LoaderFacts) -> Any:
