@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import forkpoint
 from forkpoint.errors import UsageError
 from forkpoint.rehearse.calm import CalmRunFailed, merge_workers
 from forkpoint.rehearse.calm import _check as check_calm
@@ -38,7 +39,7 @@ from forkpoint.rehearse.paths import PathFile, SeenFork, find_fork, find_step, s
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
 from forkpoint.rehearse.perturbations.another_value import across, look_up_bound
 from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
-from forkpoint.rehearse.run import Ended
+from forkpoint.rehearse.run import MOVED, Ended
 from forkpoint.rehearse.trial import choose_other
 from forkpoint.rehearse.workspace import Workspace
 from looping import for_each
@@ -457,6 +458,32 @@ def test_what_looked_like_a_hang_is_none_where_all_ranks_ended_in_order(tmp_path
     ended = Ended(9.0, {0: 0, 1: code}, (0, 1), place.guard, effect, (), {0: 5, 1: 5}, "all ended")
 
     assert judge_trial(Trial(1, "hash-seed", 1, TrialTarget(None, (1,)), 0, 0), ended, place).outcome is outcome
+
+
+@for_each(
+    "cause, last_words, outcome",
+    [
+        ("inconclusive", MOVED, TrialOutcome.NOT_REACHED),
+        ("inconclusive", "waiting", TrialOutcome.PARTS),
+        ("divergent-path", MOVED, TrialOutcome.PARTS),
+    ],
+)
+def test_a_hang_that_the_guard_takes_back_is_none(tmp_path_factory, cause, last_words, outcome):
+    place = Workspace(tmp_path_factory.mktemp("run"))
+    for folder in (place.guard, place.logs):
+        folder.mkdir()
+    (place.guard / "verdict.json").write_text(json.dumps({"cause": cause, "summary": "Ranks wait."}))
+    (place.logs / "log_rank_0.txt").write_text(f"step 3\n{last_words}; it is not ended\n")
+    effect = Effect(1, "it had drawn one more random number", None, 0, 1.0)
+    ended = Ended(9.0, {}, (), place.guard, effect, (), {0: 5, 1: 5}, "alarm")
+
+    assert judge_trial(Trial(1, "random-seed", 1, TrialTarget(None, (1,)), 0, 0), ended, place).outcome is outcome
+
+
+def test_the_guards_words_are_known():
+    source = Path(forkpoint.__file__).with_name("guard") / "session.py"
+
+    assert MOVED in source.read_text()
 
 
 def test_a_job_that_fails_undisturbed_is_not_rehearsed(tmp_path):

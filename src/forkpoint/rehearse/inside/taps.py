@@ -94,7 +94,7 @@ class Taps:
         self._open_files()
         self._open_training()
         WaitingTaps(self._listener, self._places).open(self.swap)
-        open_filters(self._listener, self._places)
+        open_filters(self._listener, self._places, _is_mask)
 
     # ------------------------------------------------------------------------------------------------------ swapping
 
@@ -130,19 +130,16 @@ class Taps:
         setattr(torch.Tensor, name, read)
 
     def _on_masks(self) -> None:
-        """`x[mask]`, `x.masked_select(mask)`, `mask.nonzero()`."""
-        at, listener, boolean = self._places.asking, self._listener, torch.bool
+        """`x.masked_select(mask)` and `mask.nonzero()`; `x[mask]` is in filters.py. `Tensor.__getitem__` must stay as it is: a class with
+        such a method in Python is a sequence to torch, which then asks for the length of each number in a list.
+        """
+        at, listener = self._places.asking, self._listener
         kind: Any = torch.Tensor
-        item, select, nonzero = kind.__getitem__, kind.masked_select, kind.nonzero
+        select, nonzero = kind.masked_select, kind.nonzero
 
         def told(mask: Any, frame: Any) -> Any:
             site = at(frame)
             return mask if site is None else listener.selecting(site, mask)
-
-        def getitem(tensor: Any, index: Any) -> Any:
-            if isinstance(index, kind) and index.dtype is boolean:
-                index = told(index, _frame(1))
-            return item(tensor, index)
 
         def masked_select(tensor: Any, mask: Any) -> Any:
             return select(tensor, told(mask, _frame(1)))
@@ -150,7 +147,7 @@ class Taps:
         def find_nonzero(tensor: Any, **named: Any) -> Any:
             return nonzero(told(tensor, _frame(1)), **named)
 
-        kind.__getitem__, kind.masked_select, kind.nonzero = getitem, masked_select, find_nonzero
+        kind.masked_select, kind.nonzero = masked_select, find_nonzero
 
     # -------------------------------------------------------------------------------------------- clocks, random, files
 
@@ -434,6 +431,10 @@ class Taps:
 
         guarded._rehearsed = True  # type: ignore[attr-defined] # noqa: SLF001 our own mark
         return guarded
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype is torch.bool
 
 
 def _on_cpu(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
