@@ -41,6 +41,13 @@ def lengths(texts):
             continue
         found.append(size)
     return found
+
+def items(values: list[int], table: dict[str, int]):
+    mask = Mask()
+    table["b"] = table["a"]
+    values[0] += 1
+    del values[-1]
+    return values[mask], values[1:], table["b"], values[len(values) - 1]
 """
 
 
@@ -92,18 +99,26 @@ class Shortens(Listener):
         next(values)
         return values
 
+    def selecting(self, site, mask):
+        self.heard.append(site.line)
+        return slice(0)
+
+
+class Mask:
+    """As a tensor of truth values."""
+
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
     """The names of a user's module, and who heard what was filtered."""
     monkeypatch.setattr(SourceFileLoader, "get_code", SourceFileLoader.get_code)
-    for name in ("__forkpoint_kept__", "__forkpoint_each__", "__forkpoint_yielding__"):
+    for name in ("__forkpoint_kept__", "__forkpoint_each__", "__forkpoint_item__", "__forkpoint_yielding__"):
         monkeypatch.setattr(builtins, name, None, raising=False)
     path = tmp_path / "prog.py"
     path.write_text(SOURCE.replace("import torch.distributed as dist", ""))
     listener = Shortens()
-    open_filters(listener, CodePlaces((str(tmp_path),)))
-    names = {}
+    open_filters(listener, CodePlaces((str(tmp_path),)), lambda index: isinstance(index, Mask))
+    names = {"Mask": Mask}
     exec(SourceFileLoader("prog", str(path)).get_code("prog"), names)
     return names, listener
 
@@ -114,6 +129,13 @@ def test_a_filter_is_heard_at_its_line_and_may_lose_some(program):
     assert names["kept"](["a", "", "b", "c"]) == ["a", "b"]
     assert names["lengths"](["a", "bb", "long"]) == [2]
     assert listener.heard == [4, 21]
+
+
+def test_what_a_mask_selects_is_heard_and_other_items_stay_what_they_are(program):
+    names, listener = program
+
+    assert names["items"]([1, 2, 3, 4], {"a": 5}) == ([], [2, 3], 5, 3)
+    assert listener.heard == [33]
 
 
 def test_a_list_that_filters_nothing_is_left_alone(program):

@@ -35,8 +35,8 @@ def rehearse(folder, *options):
 
 @pytest.fixture(scope="module")
 def told(folder):
-    kinds = "one-batch-fewer,exception-in-try,out-of-memory"
-    done = rehearse(folder, "--only", kinds, "--trials", "3", "--json")
+    kinds = "one-batch-fewer,exception-in-try,out-of-memory,hash-seed"
+    done = rehearse(folder, "--only", kinds, "--trials", "4", "--json")
     assert done.returncode == 1, done.stderr
     return json.loads(done.stdout)
 
@@ -71,6 +71,13 @@ def test_an_error_that_ends_its_rank_is_clear_and_no_parting(told):
 
     assert found["outcome"] == "agrees"
     assert "OutOfMemoryError" in found["says"]
+
+
+def test_a_rank_with_another_hash_seed_joins_the_others(told):
+    found = trial(told, "hash-seed")
+
+    assert found["outcome"] == "agrees"
+    assert found["effect"]["says"] == "its strings have different hashes"
 
 
 def test_nothing_of_a_trial_is_left_but_what_was_asked_for(told, folder):

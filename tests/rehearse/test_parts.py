@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import forkpoint
 from forkpoint.errors import UsageError
-from forkpoint.rehearse.calm import CalmRunFailed
+from forkpoint.rehearse.calm import CalmRunFailed, merge_workers
 from forkpoint.rehearse.calm import _check as check_calm
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.inside.places import find_guarded
@@ -31,13 +32,14 @@ from forkpoint.rehearse.model import (
     TrialTarget,
     Use,
     UseKind,
+    write_value,
 )
 from forkpoint.rehearse.outcome import judge_trial, last_error
-from forkpoint.rehearse.paths import PathFile, find_fork
+from forkpoint.rehearse.paths import PathFile, SeenFork, find_fork, find_step, stopped_apart
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
 from forkpoint.rehearse.perturbations.another_value import across, look_up_bound
 from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
-from forkpoint.rehearse.run import Ended
+from forkpoint.rehearse.run import MOVED, Ended
 from forkpoint.rehearse.trial import choose_other
 from forkpoint.rehearse.workspace import Workspace
 from looping import for_each
@@ -93,6 +95,16 @@ def test_bounds_are_found_where_the_value_is_compared(tmp_path):
 
     assert [(t.operator, t.bound) for t in first] == [("<", "best - 0.1")]
     assert [(t.operator, t.bound) for t in second] == [(">", "10.0")]
+
+
+def test_a_value_compared_with_itself_has_no_bound(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "def fit(loss):\n    value = loss.item()\n    return value != value or value > 3.0\n"
+    )
+
+    found = Decisions([str(tmp_path)]).thresholds(CodeSite("train.py", 2, "fit"))
+
+    assert [(t.operator, t.bound) for t in found] == [(">", "3.0")]
 
 
 def test_a_bound_is_worked_out_where_the_value_is_read():
@@ -166,6 +178,28 @@ def test_ranks_that_go_the_same_way_have_no_fork(tmp_path):
     assert find_fork(tmp_path, 1, 0) is None
 
 
+def test_a_step_leads_from_the_disturbed_line_to_the_next_one_of_its_file(tmp_path):
+    path = PathFile(str(tmp_path), 1)
+    path.add(path.number_of("train.py"), 5)
+    path.mark()
+    path.add(path.number_of("train.py"), 9)
+
+    assert find_step(tmp_path, 1, 0, ("train.py", 5)) == SeenFork("train.py", 5, 9, 0, 0)
+    assert find_step(tmp_path, 1, 0, ("data.py", 5)) is None
+    assert find_step(tmp_path, 1, 0, None) is None
+
+
+def test_ranks_stopped_apart_if_their_last_lines_differ(tmp_path):
+    mine, theirs, third = (PathFile(str(tmp_path), rank) for rank in (1, 0, 2))
+    for path, line in ((mine, 9), (theirs, 3), (third, 9)):
+        path.add(path.number_of("train.py"), line)
+    mine.mark()
+
+    assert stopped_apart(tmp_path, 1, 0)
+    assert not stopped_apart(tmp_path, 1, 2)
+    assert not stopped_apart(tmp_path, 1, 3)
+
+
 def uses(rank, *found, world=4):
     return RankUses(rank, world, 10, 10, tuple(found))
 
@@ -192,8 +226,124 @@ def test_a_sampler_that_shares_data_out_gives_no_rank_a_batch_fewer():
     assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, "1") for r in range(4)), 1.0, complete=True))
 
 
+def test_a_program_that_reads_the_time_is_given_another_one():
+    reads = Use(UseKind.CLOCK, CodeSite("train.py", 7, "main"), "time", 9)
+    plan = plan_trials(
+        Calm((uses(0, reads), uses(1, reads)), 1.0, complete=True), Decisions(["/nowhere"]), PERTURBATIONS, None, 0
+    )
+
+    assert [trial.target.settings for trial in plan if trial.kind == "clock" and trial.rank == 1] == [
+        {"how": "ahead"},
+        {"how": "slow"},
+    ]
+
+
 def test_a_loader_that_nobody_read_to_its_end_is_not_cut():
     assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, ends="0") for r in range(4)), 1.0, complete=True))
+
+
+def targets(kind, *ranks):
+    calm = Calm(tuple(uses(rank, *found) for rank, found in enumerate(ranks)), 1.0, complete=True)
+    return list(find_perturbation(kind).find(calm, Decisions(["/nowhere"])))
+
+
+def test_a_mask_is_emptied_only_where_the_number_it_selects_can_differ():
+    def mask(*counts):
+        return [Use(UseKind.MASK, CodeSite("train.py", 5, "loss"), "", len(counts), counts)]
+
+    assert targets("empty-mask", mask(4.0, 7.0), mask(5.0, 2.0))[0].occurrences == 2
+    assert targets("empty-mask", mask(4.0, 4.0), mask(4.0, 4.0)) == []
+
+
+def test_predictions_are_read_in_another_order_if_they_are_a_ranks_own(tmp_path):
+    def read(value, evaluates):
+        facts = {"evaluates": evaluates}
+        return [Use(UseKind.READ, CodeSite("train.py", 5, "validate"), "numpy", 1, (value,), facts)]
+
+    assert [target.label for target in targets("another-value", read(1.0, "1"), read(2.0, "1"))] == [
+        "numpy, in another order"
+    ]
+    assert targets("another-value", read(1.0, "1"), read(1.0, "1")) == []  # the same on all ranks
+    assert targets("another-value", read(1.0, "0"), read(2.0, "0")) == []  # in training: may be ranks of a group
+
+    site = CodeSite("train.py", 5, "validate")
+    assert disturbed(tmp_path, "another-value", {"to": "order"}, site).read(site, "loader 0", [1, 2, 3]) == [2, 3, 1]
+
+
+def test_of_many_files_asked_for_at_one_line_one_of_each_answer_is_tried():
+    def asked(path, there):
+        return Use(UseKind.EXISTS, CodeSite("train.py", 5, "read"), path, 1, (there,))
+
+    found = targets("file-differs", [asked("a", 1.0), asked("b", 1.0), asked("c", 0.0)])
+
+    assert [target.label for target in found] == ["a, in truth there", "c, in truth not there"]
+
+
+def test_a_file_that_the_first_run_made_is_missed_in_a_second_one():
+    def asked(path, *there):
+        return Use(UseKind.EXISTS, CodeSite("train.py", 5, "read"), path, len(there), there)
+
+    first, second = (uses(0, asked("cache", there), asked("given", 1.0)) for there in (0.0, 1.0))
+    calm = Calm((first,), 1.0, complete=True, again=(second,))
+
+    found = find_perturbation("file-differs").find(calm, Decisions(["/nowhere"]))
+
+    assert [(target.what, RESUMED in target.settings) for target in found] == [
+        ("cache", False),
+        ("given", False),
+        ("cache", True),
+    ]
+
+
+def test_what_workers_of_a_loader_used_is_added_to_their_rank():
+    site = CodeSite("data.py", 5, "read")
+    workers = [uses(0, Use(UseKind.GUARDED, site, "load", count)) for count in (8, 4)]
+
+    merged = merge_workers([uses(1), uses(0, Use(UseKind.CLOCK, site, "time", 3)), *workers])
+
+    assert [(told.rank, [(use.kind, use.count) for use in told.uses]) for told in merged] == [
+        (0, [(UseKind.CLOCK, 3), (UseKind.GUARDED, 12)]),
+        (1, []),
+    ]
+
+
+def test_an_exception_comes_once_or_until_quick_attempts_are_over(tmp_path):
+    site = CodeSite("train.py", 5, "read")
+    once, long = (disturbed(tmp_path, "exception-in-try", {"how": how}, site) for how in ("once", "long"))
+
+    for rank in (once, long):
+        with pytest.raises(OSError, match="rehearsed"):
+            rank.guarded(site, "loader 0", (OSError,))
+    once.guarded(site, "loader 0", (OSError,))
+    with pytest.raises(OSError, match="rehearsed"):
+        long.guarded(site, "loader 0", (OSError,))
+
+
+def test_an_empty_batch_is_what_the_programs_own_function_makes_of_no_sample(tmp_path):
+    rank = disturbed(tmp_path, "short-batch", {"size": "0"})
+
+    assert list(rank.batches(None, replace(FACTS, collate=lambda samples: samples or None), iter(["a", "b"]))) == [
+        None,
+        "b",
+    ]
+
+
+def test_a_rank_marks_its_path_when_it_takes_a_batch_after_a_worker_was_disturbed(tmp_path):
+    marks = []
+    site = CodeSite("train.py", 5, "read")
+    target = TrialTarget(site, (1,), "load", settings={"how": "once"})
+    order = RunOrder(RunMode.TRIAL, str(tmp_path), (), Trial(1, "exception-in-try", 1, target, 0, 0))
+    inside = InsideRank(FakeTorch, order, lambda: 1, lambda: 0, lambda: marks.append(len(taken)))
+    taken = []
+    for batch in (
+        find_perturbation("exception-in-try").install(inside).batches(None, replace(FACTS, workers=1), iter("abc"))
+    ):
+        taken.append(batch)
+        if batch == "a":
+            write_value(tmp_path / "effect.json", Effect(1, "load raised OSError", site, 0, 1.0))
+
+    assert taken == ["a", "b", "c"]
+    assert marks == [1]
 
 
 def disturbed(tmp_path, kind, settings, site=None):
@@ -237,9 +387,12 @@ def test_a_loader_that_ends_early_does_not_make_its_last_batch(tmp_path):
 
 
 def test_a_batch_of_small_samples_is_put_together_by_the_programs_own_function(tmp_path):
-    given = list(disturbed(tmp_path, "small-samples", {}).batches(None, FACTS, iter(["a|b", "c|d"])))
+    given = {}
+    for which in ("smallest", "largest"):
+        rank = disturbed(tmp_path, "small-samples", {"which": which})
+        given[which] = list(rank.batches(None, FACTS, iter(["a|b", "c|d"])))
 
-    assert given == ["short|short", "c|d"]
+    assert given == {"smallest": ["short|short", "c|d"], "largest": ["another long text|another long text", "c|d"]}
 
 
 def test_the_newest_checkpoint_is_hidden_with_its_folder_wherever_it_is_asked_for(tmp_path):
@@ -263,7 +416,9 @@ def test_an_older_version_is_read_in_place_of_the_newest(tmp_path):
 def test_samples_of_one_size_make_no_small_batch(tmp_path):
     same = replace(FACTS, samples=["one", "two"])
 
-    assert list(disturbed(tmp_path, "small-samples", {}).batches(None, same, iter(["a|b"]))) == ["a|b"]
+    assert list(disturbed(tmp_path, "small-samples", {"which": "smallest"}).batches(None, same, iter(["a|b"]))) == [
+        "a|b"
+    ]
 
 
 def test_a_rank_of_every_role_is_chosen():
@@ -271,6 +426,12 @@ def test_a_rank_of_every_role_is_chosen():
     calm = Calm((uses(0), uses(1, writes), uses(2), uses(3)), 1.0, complete=True)
 
     assert choose_ranks(calm) == (2, 0, 3, 1)
+
+
+def test_ranks_that_have_files_of_their_own_have_one_role():
+    own = [uses(rank, Use(UseKind.WRITE, CodeSite("train.py", 9, "main"), f"part{rank}", 1)) for rank in range(4)]
+
+    assert choose_ranks(Calm(tuple(own), 1.0, complete=True)) == (2, 0, 3)
 
 
 def test_the_path_is_compared_with_a_rank_that_does_the_same():
@@ -297,6 +458,32 @@ def test_what_looked_like_a_hang_is_none_where_all_ranks_ended_in_order(tmp_path
     ended = Ended(9.0, {0: 0, 1: code}, (0, 1), place.guard, effect, (), {0: 5, 1: 5}, "all ended")
 
     assert judge_trial(Trial(1, "hash-seed", 1, TrialTarget(None, (1,)), 0, 0), ended, place).outcome is outcome
+
+
+@for_each(
+    "cause, last_words, outcome",
+    [
+        ("inconclusive", MOVED, TrialOutcome.NOT_REACHED),
+        ("inconclusive", "waiting", TrialOutcome.PARTS),
+        ("divergent-path", MOVED, TrialOutcome.PARTS),
+    ],
+)
+def test_a_hang_that_the_guard_takes_back_is_none(tmp_path_factory, cause, last_words, outcome):
+    place = Workspace(tmp_path_factory.mktemp("run"))
+    for folder in (place.guard, place.logs):
+        folder.mkdir()
+    (place.guard / "verdict.json").write_text(json.dumps({"cause": cause, "summary": "Ranks wait."}))
+    (place.logs / "log_rank_0.txt").write_text(f"step 3\n{last_words}; it is not ended\n")
+    effect = Effect(1, "it had drawn one more random number", None, 0, 1.0)
+    ended = Ended(9.0, {}, (), place.guard, effect, (), {0: 5, 1: 5}, "alarm")
+
+    assert judge_trial(Trial(1, "random-seed", 1, TrialTarget(None, (1,)), 0, 0), ended, place).outcome is outcome
+
+
+def test_the_guards_words_are_known():
+    source = Path(forkpoint.__file__).with_name("guard") / "session.py"
+
+    assert MOVED in source.read_text()
 
 
 def test_a_job_that_fails_undisturbed_is_not_rehearsed(tmp_path):
@@ -362,9 +549,14 @@ def test_a_trial_has_a_name_that_says_what_is_done_to_whom():
     assert Trial(1, "not-a-number", 0, target, 0, 0).name == "not-a-number at train.py:3 (nan), rank 0"
 
 
-@for_each("seconds, first_is_early", [(5.0, False), (60.0, True)], ids=["short", "long"])
-def test_a_short_job_is_first_disturbed_in_the_middle_and_a_long_one_early(seconds, first_is_early):
-    draws = [uses(rank, Use(UseKind.DRAW, CodeSite("train.py", 3, "main"), "rand", 90)) for rank in range(4)]
+@for_each(
+    "seconds, cpu_s, first_is_early",
+    [(5.0, 3.0, False), (60.0, 30.0, True), (40.0, 3.0, False), (90.0, 3.0, True)],
+    ids=["short", "long", "short on a busy machine", "waits"],
+)
+def test_a_short_job_is_first_disturbed_in_the_middle_and_a_long_one_early(seconds, cpu_s, first_is_early):
+    draw = Use(UseKind.DRAW, CodeSite("train.py", 3, "main"), "rand", 90)
+    draws = [replace(uses(rank, draw), cpu_s=cpu_s) for rank in range(4)]
     trials = plan_trials(Calm(tuple(draws), seconds, complete=True), Decisions(["/nowhere"]), PERTURBATIONS, None, 0)
     moments = [trial.at < 3 for trial in trials if trial.kind == "random-seed"]
 
@@ -383,6 +575,27 @@ def test_early_is_among_the_first_occasions_and_later_is_the_middle_of_the_run()
     often = TrialTarget(CodeSite("train.py", 3, "main"), (0,), "item", 90)
     seldom = replace(often, occurrences=2)
 
-    assert {choose_moment(often, random.Random(n), early=True) for n in range(50)} == {0, 1, 2}
-    assert all(30 <= choose_moment(often, random.Random(n), early=False) < 60 for n in range(50))
-    assert {choose_moment(seldom, random.Random(n), early=False) for n in range(50)} == {0}
+    def moments(target, *, early, phase):
+        return {choose_moment(target, random.Random(n), early=early, phase=phase) for n in range(90)}
+
+    accumulates = replace(often, per_step=4)
+
+    assert [moments(often, early=True, phase=phase) for phase in (0, 1, 2)] == [{1}, {0, 2}, {1}]
+    assert moments(often, early=False, phase=0) == set(range(31, 60, 2))
+    assert moments(often, early=False, phase=1) == set(range(30, 60, 2))
+    assert moments(seldom, early=False, phase=1) == {0}
+    assert moments(accumulates, early=True, phase=0) == {3}  # the fourth pass, before the step
+    assert moments(accumulates, early=False, phase=0) == set(range(31, 60, 4))
+
+
+def test_passes_are_counted_for_each_step_of_the_optimizer():
+    def used(forward, backward):
+        site = CodeSite("train.py", 3, "main")
+        return [Use(UseKind.FORWARD, site, "", forward), Use(UseKind.BACKWARD, site, "", backward)]
+
+    found = targets("out-of-memory", used(8, 40))  # calls of modules are noted for two of the ten steps
+
+    assert [(target.label, target.per_step, target.occurrences) for target in found] == [
+        ("forward", 4, 40),
+        ("backward", 4, 40),
+    ]

@@ -1,13 +1,18 @@
 """Taps on what a program asks, without a job: who is heard, and what it is told."""
 
+import datetime as dt
 import functools
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+import torch
+from torch.optim import optimizer as hooks
 from torch.utils.data import DataLoader
 
 from forkpoint.rehearse.inside.loaders import loader_facts
@@ -83,3 +88,83 @@ def test_a_collate_function_can_drop_samples_only_if_it_filters(tmp_path: Path) 
 
     assert [found.drops for found in facts] == [True, False, True, True, False]
     assert [found.own_collate for found in facts] == [True, True, True, True, False]
+
+
+def test_masks_of_the_users_code_are_heard_and_those_of_libraries_are_not(tmp_path: Path, monkeypatch) -> None:
+    class Nothing(Listener):
+        def __init__(self):
+            self.asked = []
+
+        def selecting(self, site, mask):
+            self.asked.append(site.line)
+            return torch.zeros_like(mask)
+
+    for name in ("masked_select", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, getattr(torch.Tensor, name))
+    listener, names = Nothing(), {}
+    Taps(listener, CodePlaces((str(tmp_path),)), on_join=lambda: None, on_step=lambda _: None)._on_masks()
+    code = "def chosen(x):\n    return len(x.masked_select(x > 1)), len((x > 1).nonzero())\n"
+    exec(compile(code, str(tmp_path / "prog.py"), "exec"), names)
+    values = torch.arange(4)
+
+    assert names["chosen"](values) == (0, 0)
+    assert listener.asked == [2, 2]
+    assert len(values.masked_select(values > 1)) == 2
+
+
+def test_a_tapped_tensor_is_no_sequence_to_torch(tmp_path: Path) -> None:
+    code = """
+import torch
+from forkpoint.rehearse.inside.places import CodePlaces
+from forkpoint.rehearse.inside.taps import Taps
+from forkpoint.rehearse.listening import Listener
+
+Taps(Listener(None), CodePlaces(("/nowhere",)), on_join=lambda: None, on_step=lambda _: None).open_all()
+print(torch.tensor([torch.ones(3).sum(), 4.0]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stdout == "tensor([3., 4.])\n", done.stderr
+
+
+def test_a_date_comes_from_the_clock_that_the_user_is_told(tmp_path: Path) -> None:
+    class Ahead(Listener):
+        def __init__(self):
+            pass
+
+        def clock(self, site, name, value):
+            return value + 3600
+
+    taps = Taps(Ahead(), CodePlaces((str(tmp_path),)), on_join=lambda: None, on_step=lambda _: None)
+    calendar = taps._calendar(dt.datetime, "datetime")
+    names = {"datetime": calendar, "UTC": dt.UTC}
+    code = "def asked():\n    return datetime.now(UTC), datetime.utcnow().replace(tzinfo=UTC)\n"
+    exec(compile(code, str(tmp_path / "prog.py"), "exec"), names)
+    before = dt.datetime.now(dt.UTC)
+    late = before + dt.timedelta(minutes=59)
+
+    assert [told > late for told in names["asked"]()] == [True, True]
+    assert calendar.now(dt.UTC) < late  # asked by a library
+    assert isinstance(before, calendar)
+    assert calendar(2026, 1, 2, tzinfo=dt.UTC) < before.replace(year=2027)
+
+
+def test_a_step_of_an_optimizer_inside_another_is_no_step_of_its_own(monkeypatch) -> None:
+    monkeypatch.setattr(hooks, "_global_optimizer_pre_hooks", type(hooks._global_optimizer_pre_hooks)())
+    monkeypatch.setattr(hooks, "_global_optimizer_post_hooks", type(hooks._global_optimizer_post_hooks)())
+    monkeypatch.setattr(torch.distributed, "init_process_group", torch.distributed.init_process_group)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "init_process_group", torch.distributed.init_process_group)
+    steps, weights = [], [torch.zeros(1, requires_grad=True)]
+    Taps(Listener(None), CodePlaces(()), on_join=lambda: None, on_step=steps.append).open_least(cpu=False)
+    inner = torch.optim.SGD(weights)
+
+    class Outer(torch.optim.SGD):
+        def step(self, closure=None):
+            inner.step()
+
+    outer = Outer(weights)
+    outer.step()
+    outer.step()
+    inner.step()
+
+    assert steps == [1, 2, 3]

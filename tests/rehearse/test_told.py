@@ -25,7 +25,8 @@ from forkpoint.rehearse.model import (
 from forkpoint.rehearse.page import render_page
 from forkpoint.rehearse.paths import SeenFork
 from forkpoint.rehearse.render import find_hazards, render_json, render_text
-from forkpoint.rehearse.trial import apply_patch, moved_line, with_remedies
+from forkpoint.rehearse.trial import apply_patch, move_trial, moved_line, with_fork
+from looping import for_each
 
 SCHEMA = json.loads((Path(forkpoint.rehearse.__file__).parent / "rehearsal.schema.json").read_text())
 VERDICT = {
@@ -136,22 +137,111 @@ def test_a_line_is_found_again_after_a_patch():
     assert [moved_line(old, new, line) for line in (1, 2, 3)] == [3, 4, 5]
 
 
-def test_the_fix_is_for_the_line_at_which_ranks_were_seen_to_part(tmp_path):
-    (tmp_path / "train.py").write_text(
-        "import torch\n"
-        "import torch.distributed as dist\n\n\n"
-        "def train(model, batches, optimizer):\n"
-        "    for batch in batches:\n"
-        "        loss = model(batch)\n"
-        "        if torch.isnan(loss):\n"
-        "            continue\n"
-        "        loss.backward()\n"
-        "        dist.all_reduce(loss)\n"
-        "        optimizer.step()\n"
-    )
+TRAIN = """import torch
+import torch.distributed as dist
 
-    told = with_remedies(VERDICT, SeenFork("train.py", 8, 9, 0, 10), [str(tmp_path)])
+
+def train(model, batches, optimizer):
+    for batch in batches:
+        loss = model(batch)
+        if torch.isnan(loss):
+            continue
+        loss.backward()
+        dist.all_reduce(loss)
+        optimizer.step()
+"""
+
+
+def test_a_loader_is_known_by_its_number_wherever_a_patch_iterates_over_it(tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder, text in (
+        (before, "for x in loader:\nx.item()\n"),
+        (after, "import y\nfor x in y(loader):\nx.item()\n"),
+    ):
+        folder.mkdir()
+        (folder / "train.py").write_text(text)
+    targets = [
+        TrialTarget(CodeSite("train.py", line, "main"), (0,), what) for line, what in ((1, "loader 0"), (2, "item"))
+    ]
+    trials = [Trial(1, "any", 0, target, 0, 0) for target in targets]
+
+    sites = [move_trial(trial, before, after).target.site for trial in trials]
+
+    assert sites[0] is None
+    assert sites[1].line == 3
+
+
+def test_the_fix_is_for_the_line_at_which_ranks_were_seen_to_part(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+
+    told = with_fork(parting(1, "not-a-number"), None, apart=True, roots=[str(tmp_path)]).verdict
 
     assert "torch.isnan(loss)" in told["fixes"][0]["title"]
     assert apply_patch(told["fixes"][0]["patch"], tmp_path)
     assert "all_reduce" in (tmp_path / "train.py").read_text()
+
+
+@for_each(
+    "cause, suspects, apart, told",
+    [
+        ("inconclusive", [], True, ("divergent-path", [1], 8)),
+        ("metadata-mismatch", [0], True, ("divergent-path", [1], 8)),
+        ("divergent-path", [1], True, ("divergent-path", [1], 11)),  # the engine knows as much
+        ("metadata-mismatch", [0], False, ("metadata-mismatch", [0], 11)),  # both were in the same call
+        ("host-stall", [1], True, ("host-stall", [1], 11)),
+    ],
+)
+def test_a_path_that_was_seen_decides_what_sizes_and_order_leave_open(tmp_path_factory, cause, suspects, apart, told):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(TRAIN)
+    verdict = VERDICT | {"cause": cause, "suspects": suspects, "sites": [{"file": "train.py", "line": 11}]}
+    result = replace(parting(1, "not-a-number"), verdict=verdict)
+
+    found = with_fork(result, None, apart=apart, roots=[str(folder)])
+
+    assert (found.verdict["cause"], found.verdict["suspects"], found.verdict["sites"][0]["line"]) == told
+    assert found.says == found.verdict["summary"]
+
+
+@for_each("disturbed_line, cause", [(8, "divergent-path"), (3, "inconclusive")])
+def test_an_exception_is_a_fork_only_if_it_is_the_one_that_was_raised_on_purpose(
+    tmp_path_factory, disturbed_line, cause
+):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(
+        "def train(model, batches, optimizer):\n"
+        "    for batch in batches:\n"
+        "        optimizer.zero_grad()\n"
+        "\n\n\n"
+        "        try:\n"
+        "            model(batch).backward()\n"
+        "        except RuntimeError:\n"
+        "            continue\n"
+    )
+    result = parting(1, "out-of-memory")
+    effect = replace(result.effect, site=CodeSite("train.py", disturbed_line, "train"))
+    result = replace(result, effect=effect, verdict=VERDICT | {"cause": "inconclusive", "suspects": []})
+
+    assert with_fork(result, None, apart=True, roots=[str(folder)]).verdict["cause"] == cause
+
+
+def test_what_rank_0_does_alone_is_no_fork_but_an_exception_in_it_is(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import dist\n\n\n"
+        "def save(net):\n"
+        "    try:\n"
+        "        write(net)\n"
+        "    except OSError:\n"
+        "        pass\n\n\n"
+        "def exchange(net):\n"
+        "    if dist.get_rank() == 0:\n"
+        "        save(net)\n"
+        "    else:\n"
+        "        load(net)\n"
+    )
+    result = replace(parting(1, "exception-in-try", 0), fork=SeenFork("train.py", 12, 13, 1, 15))
+    raised, passed = (SeenFork("train.py", 6, line, 1, 0) for line in (7, 9))
+
+    forks = [with_fork(result, step, apart=True, roots=[str(tmp_path)]).fork for step in (raised, passed, None)]
+
+    assert forks == [raised, None, None]

@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.sweep
 
 SCRIPT = Path(__file__).parent / "twins.py"
-KINDS = "one-batch-fewer,late-thread,not-ready,one-sample-fewer,small-samples"
+KINDS = "one-batch-fewer,late-thread,not-ready,one-sample-fewer,small-samples,empty-mask,another-value"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def outcomes(tmp_path_factory):
         "--json",
     ]
     done = subprocess.run(
-        [*command, "--only", KINDS, "--trials", "10", "--", sys.executable, "twins.py"],
+        [*command, "--only", KINDS, "--trials", "20", "--", sys.executable, "twins.py"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -71,4 +71,14 @@ def test_a_generator_that_ends_early_parts_ranks_only_where_each_counts_alone(ou
 
 
 def test_a_batch_of_short_samples_parts_ranks_that_pad_it_alone(outcomes):
-    assert outcomes["padded alone"] == {("small-samples", "parts")}
+    assert ("small-samples", "parts") in outcomes["padded alone"]
+
+
+def test_a_mask_that_selects_nothing_parts_ranks_only_where_one_leaves_a_call_out(outcomes):
+    assert outcomes["selected alone"] == {("empty-mask", "parts")}
+    assert outcomes["selected by all"] == {("empty-mask", "agrees")}
+
+
+def test_a_metric_parts_ranks_only_where_each_judges_alone(outcomes):
+    assert outcomes["judged alone"] == {("another-value", "parts")}
+    assert outcomes["judged by all"] == {("another-value", "agrees")}

@@ -1,5 +1,5 @@
 """Mistakes that show only on a bad day, each beside its careful twin: a thread that communicates beside the main loop, a
-message that may not be there yet, data that each rank filters or pads by itself.
+message that may not be there yet, data that each rank filters, pads, selects or judges by itself.
 """
 
 import threading
@@ -105,6 +105,39 @@ def padded_alone():
         dist.all_gather([torch.zeros_like(batch) for _ in range(2)], batch)
 
 
+def own_values():
+    return torch.arange(8.0) + dist.get_rank()
+
+
+def left_out_alone():
+    values = own_values()
+    chosen = values[values > 3]  # selected alone
+    if chosen.numel() > 0:
+        dist.all_reduce(chosen.sum())
+
+
+def counted_by_all():
+    values = own_values()
+    chosen = values[values > 3]  # selected by all
+    dist.all_reduce(chosen.sum())
+
+
+@torch.no_grad()
+def is_better():
+    predicted = own_values().numpy()  # judged alone
+    if predicted[0] < predicted[-1]:
+        dist.all_reduce(torch.ones(6))
+
+
+@torch.no_grad()
+def is_better_for_all():
+    predicted = own_values().numpy()  # judged by all
+    better = torch.tensor(float(predicted[0] < predicted[-1]))
+    dist.all_reduce(better, dist.ReduceOp.MIN)
+    if better.item():
+        dist.all_reduce(torch.ones(7))
+
+
 def main():
     dist.init_process_group("gloo")
     store = dist.PrefixStore("twins", dist.distributed_c10d._get_default_store())
@@ -117,6 +150,10 @@ def main():
     one_call_for_each()
     as_many_calls_as_agreed()
     padded_alone()
+    left_out_alone()
+    counted_by_all()
+    is_better()
+    is_better_for_all()
     dist.barrier()
     dist.destroy_process_group()
 

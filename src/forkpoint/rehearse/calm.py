@@ -1,6 +1,6 @@
 """Runs the job once, undisturbed: does it run at all, how long, and which rank-local things does it use?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -24,9 +24,27 @@ def run_calm(job: RehearsedJob, place: Workspace, limit_s: float) -> Calm:
     order = RunOrder(RunMode.CALM, str(place.told), (str(place.work),), cpu=job.cpu)
     ended = run_job(job, order, place, RunLimits(limit_s, min(_STALL_S, limit_s), steps_after=False))
     told = [read_value(path, RankUses) for path in sorted(place.told.glob("uses_rank_*.json"))]
-    ranks = tuple(sorted((uses for uses in told if uses is not None), key=lambda uses: uses.rank))
+    ranks = merge_workers([uses for uses in told if uses is not None])
     _check(ended, ranks, place)
     return Calm(ranks, ended.seconds, complete=ended.why == "all ended")
+
+
+def merge_workers(told: Iterable[RankUses]) -> tuple[RankUses, ...]:
+    """One for each rank, which comes before its loaders' workers: their uses are added to its own."""
+    ranks: dict[int, RankUses] = {}
+    for process in told:
+        rank = ranks.setdefault(process.rank, process)
+        if rank is not process:
+            ranks[process.rank] = replace(rank, uses=tuple(_add_up([*rank.uses, *process.uses])))
+    return tuple(ranks[rank] for rank in sorted(ranks))
+
+
+def _add_up(uses: Iterable[Use]) -> Iterable[Use]:
+    found: dict[tuple[str, str, int, str], Use] = {}
+    for use in uses:
+        known = found.get(use.key)
+        found[use.key] = replace(known, count=known.count + use.count) if known else use
+    return found.values()
 
 
 def saves(calm: Calm) -> bool:
@@ -36,7 +54,7 @@ def saves(calm: Calm) -> bool:
 
 
 def run_resumed(job: RehearsedJob, place: Workspace, calm: Calm, limit_s: float) -> Calm:
-    """Runs the job again in the same folder. Returns the first calm run, plus the checkpoints that the second one read."""
+    """Runs the job again in the same folder. Returns the first calm run, plus what the second one used."""
     for path in place.told.iterdir():
         if path.is_file():
             path.unlink()
@@ -46,7 +64,7 @@ def run_resumed(job: RehearsedJob, place: Workspace, calm: Calm, limit_s: float)
         return calm
     read = {told.rank: tuple(_resumed(told, place)) for told in again.ranks}
     ranks = tuple(replace(told, uses=(*told.uses, *read.get(told.rank, ()))) for told in calm.ranks)
-    return replace(calm, ranks=ranks)
+    return replace(calm, ranks=ranks, again=again.ranks)
 
 
 def _resumed(told: RankUses, place: Workspace) -> Iterator[Use]:

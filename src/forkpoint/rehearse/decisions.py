@@ -122,6 +122,8 @@ def _comparisons(function: Function, module: Module, values: set[str], line: int
     for node in _own_statements(function):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _STRAIGHT:
             left, right, kind = node.left, node.comparators[0], type(node.ops[0])
+            if ast.dump(left) == ast.dump(right):  # asks for NaN, which is a perturbation of its own
+                continue
             if _is_value(left, values, line) and (bound := _bound(right)):
                 yield Threshold(_STRAIGHT[kind], bound, node.lineno)
             elif _is_value(right, values, line) and (bound := _bound(left)):

@@ -49,6 +49,8 @@ class InsideRank:
     steps: Callable[[], int]
     mark: Callable[[], None]
     """Marks in the path of this rank where the perturbation takes effect."""
+    here: Callable[[], CodeSite | None] = lambda: None
+    """The innermost line of the user's code on the stack."""
 
 
 class Listener:
@@ -72,6 +74,11 @@ class Listener:
         """The user's code reads a tensor's value."""
         del site, how
         return value
+
+    def selecting(self, site: CodeSite, mask: Any) -> Any:
+        """The user's code selects the elements of a tensor where a mask is true. Returns the mask to use."""
+        del site
+        return mask
 
     def clock(self, site: CodeSite, name: str, value: float) -> float:
         del site, name
@@ -159,12 +166,16 @@ class Disturbance(Listener):
 
     def is_here(self, site: CodeSite | None, what: str | None = None) -> bool:
         """This is the chosen rank and place."""
-        if self.inside.rank() != self.trial.rank or os.getpid() != self._pid:  # a loader's worker is not the rank
+        if self.inside.rank() != self.trial.rank or not self._may_act():
             return False
         if what is not None and what != self.trial.target.what:
             return False
         wanted = self.trial.target.site
         return wanted is None or (site is not None and (site.file, site.line) == (wanted.file, wanted.line))
+
+    def _may_act(self) -> bool:
+        """A loader's worker is not the rank."""
+        return os.getpid() == self._pid
 
     def is_due(self) -> bool:
         """Counts occasions. True from the chosen one on."""
@@ -182,3 +193,37 @@ class Disturbance(Listener):
             self.inside.mark()
             effect = Effect(self.trial.rank, says, site, self.inside.steps(), time.time())
             write_value(Path(self.inside.order.folder) / EFFECT_FILE, effect)
+
+
+class WorkerDisturbance(Disturbance):
+    """Also acts in the workers of a loader, which read files for the rank. The rank takes note when it gets its next batch."""
+
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+        del site
+        if not facts.workers or self.inside.rank() != self.trial.rank:
+            return batches
+        return Passed(batches, self._noted(batches))
+
+    def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        effect = Path(self.inside.order.folder) / EFFECT_FILE
+        for batch in batches:
+            if not self._told and effect.is_file():
+                self._told = True
+                self.inside.mark()
+            yield batch
+
+    def _may_act(self) -> bool:
+        return super()._may_act() or self.inside.torch.utils.data.get_worker_info() is not None
+
+
+class Passed(Iterator[Any]):
+    """Yields other batches; everything else is passed on to the original iterator."""
+
+    def __init__(self, original: Iterator[Any], batches: Iterator[Any]) -> None:
+        self._rehearsed = (original, batches)
+
+    def __next__(self) -> Any:
+        return next(self._rehearsed[1])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rehearsed[0], name)

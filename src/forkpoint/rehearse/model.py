@@ -1,6 +1,7 @@
 """The nouns of a rehearsal, frozen. They travel between processes and into files as JSON."""
 
 import json
+import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -15,13 +16,19 @@ ORDER_VARIABLE: Final = "FORKPOINT_REHEARSE"
 """Path of the order file, set for every rank of a calm run and of a trial."""
 
 HASH_SEED: Final = "PYTHONHASHSEED"
-"""Key in a trial's settings: the disturbed rank gets another hash seed, so ranks must be new processes."""
+"""Key in a trial's settings: the disturbed rank gets another hash seed, so it must be a new process."""
 RESUMED: Final = "older version"
 """Key in the facts of a checkpoint that a second run reads: the previous version, or "" if there is none."""
 OLDER: Final = ".forkpoint-older"
 """Folder in the job's folder where the calm run keeps overwritten versions."""
 
+NOTED_STEPS: Final = 2
+"""Calls of modules are noted only for so many steps: there are many of them."""
+
 _SHORT_S: Final = 20.0
+_SHORT_BUSY_S: Final = 60.0
+_SHORT_CPU_S: Final = 10.0
+"""Of each rank. Four ranks on two free cores need 20 s for that."""
 
 T = TypeVar("T")
 
@@ -34,7 +41,7 @@ class UseKind(StrEnum):
     LOADER = "loader"
     """Batches of a torch DataLoader."""
     READ = "read"
-    """A tensor's value read by Python: `.item()`, `.tolist()`, `bool()`, `float()`, `int()`."""
+    """A tensor's value read by Python: `.item()`, `.tolist()`, `.numpy()`, `bool()`, `float()`, `int()`."""
     FORWARD = "forward"
     """The outermost call of a module while gradients are recorded."""
     BACKWARD = "backward"
@@ -63,6 +70,8 @@ class UseKind(StrEnum):
     """A generator of the user whose number of items depends on the data."""
     FILTER = "filter"
     """A filter over plain data."""
+    MASK = "mask"
+    """Elements of a tensor selected by a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,7 @@ class RankUses:
     """Members of each process group this rank belongs to."""
     longest_pause_s: float = 0.0
     """Between two steps."""
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +128,8 @@ class Calm:
     seconds: float
     complete: bool
     """The job ran to its end by itself."""
-    lasted_s: float = 0.0
-    """From the first step to the end, on the slowest rank."""
+    again: tuple[RankUses, ...] = ()
+    """What a second run in the same folder used, if there was one."""
 
     @property
     def world(self) -> int:
@@ -127,13 +137,15 @@ class Calm:
 
     @property
     def is_short(self) -> bool:
-        """Short enough to run to its end in each trial: a difference may show only there."""
-        return self.complete and self.seconds <= _SHORT_S
+        """Short enough to run to its end in each trial: a difference may show only there. On a busy machine CPU time decides."""
+        cpu_s = max((told.cpu_s for told in self.ranks), default=0.0)
+        is_busy = cpu_s <= _SHORT_CPU_S and self.seconds <= _SHORT_BUSY_S
+        return self.complete and (self.seconds <= _SHORT_S or is_busy)
 
-    def uses(self, kind: UseKind) -> dict[tuple[str, str, int, str], dict[int, Use]]:
-        """Place -> rank -> use, in source order."""
+    def uses(self, kind: UseKind, *, again: bool = False) -> dict[tuple[str, str, int, str], dict[int, Use]]:
+        """Place -> rank -> use, in source order. `again`: in the second run."""
         found: dict[tuple[str, str, int, str], dict[int, Use]] = {}
-        for told in self.ranks:
+        for told in self.again if again else self.ranks:
             for use in told.uses:
                 if use.kind is kind:
                     found.setdefault(use.key, {})[told.rank] = use
@@ -160,6 +172,8 @@ class TrialTarget:
     """For `install`."""
     label: str = ""
     """For people: which loader, which file."""
+    per_step: int = 1
+    """How often it occurs before each step of the optimizer: more than once if gradients are accumulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +303,7 @@ class Rehearsal:
 
 def write_value(path: Path, value: object) -> None:
     """Atomic: readers see all of it or nothing."""
-    partial = path.with_name(f".{path.name}.part")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     partial.write_text(json.dumps(msgspec.to_builtins(value)), encoding="utf-8")
     partial.replace(path)
 

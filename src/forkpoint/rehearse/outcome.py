@@ -9,7 +9,7 @@ from typing import Any, Final
 from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 from forkpoint.rehearse.model import Trial, TrialOutcome, TrialResult
-from forkpoint.rehearse.run import Ended, is_stall
+from forkpoint.rehearse.run import Ended, is_stall, moved_again
 from forkpoint.rehearse.workspace import Workspace
 
 _OF_OTHERS: Final = re.compile(
@@ -40,6 +40,8 @@ def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[TrialOutcome, str]:
     own = own_errors(ended, logs)
     if own and _was_clear(own, ended):
         return TrialOutcome.AGREES, _tell_stop(trial, own, ended)
+    if ended.alarm is not None and ended.why == "alarm" and is_stall(ended.alarm) and moved_again(logs):
+        return TrialOutcome.NOT_REACHED, "undecided: the ranks stood still for a while and then went on"
     if ended.alarm is not None and ended.why != "enough" and not _was_only_slow(ended.alarm, ended):
         return TrialOutcome.PARTS, "the ranks diverge"
     if any(ended.codes.values()):
@@ -48,9 +50,8 @@ def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[TrialOutcome, str]:
         return TrialOutcome.PARTS, f"ranks lost each other: {left}"
     if ended.why == "limit":
         return TrialOutcome.NOT_REACHED, f"undecided: it was not done after {ended.seconds:.0f} s"
-    if ended.why == "all ended":
-        return TrialOutcome.AGREES, "all ranks continued to the end"
-    return TrialOutcome.AGREES, f"all ranks continued, at least to step {min(ended.steps.values(), default=0)}"
+    end = " to the end" if ended.why == "all ended" else f", at least to step {min(ended.steps.values(), default=0)}"
+    return TrialOutcome.AGREES, f"all ranks continued{end}"
 
 
 def _was_only_slow(alarm: Path, ended: Ended) -> bool:

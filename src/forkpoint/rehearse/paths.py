@@ -89,6 +89,24 @@ def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | No
     return None
 
 
+def find_step(folder: Path, rank: int, other: int, at_line: tuple[str, int] | None) -> SeenFork | None:
+    """From the line at which a rank was disturbed to the next one that it executed, if that is in the same file."""
+    names, mine = _read(folder, rank)
+    if at_line is None or _MARK not in mine:
+        return None
+    after = mine[mine.index(_MARK) + 1 :][:1]
+    return SeenFork(*at_line, after[0][1], other, 0) if after and names[after[0][0]] == at_line[0] else None
+
+
+def stopped_apart(folder: Path, rank: int, other: int) -> bool:
+    """The last lines that the two ranks executed are different ones: they were at different calls."""
+    ends = [
+        [(names[n], line) for n, line in lines if (n, line) != _MARK][-1:]
+        for names, lines in (_read(folder, r) for r in (rank, other))
+    ]
+    return bool(ends[0]) and bool(ends[1]) and ends[0] != ends[1]
+
+
 def _same_place(before: list[tuple[str, int]], theirs: list[tuple[str, int]]) -> int | None:
     """The position after the other rank has passed the last line as often; None if it never has."""
     if not before:  # disturbed from the beginning

@@ -1,11 +1,11 @@
 """What a perturbation is: something that can really happen to a single rank."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, InsideRank
-from forkpoint.rehearse.model import Calm, TrialTarget, Use, UseKind
+from forkpoint.rehearse.model import NOTED_STEPS, Calm, TrialTarget, Use, UseKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,20 @@ class Perturbation:
     """Why there is nothing to disturb, if `find` finds nothing."""
 
 
+def passes(calm: Calm, kind: UseKind) -> Iterator[TrialTarget]:
+    """Forward or backward passes, with how many there are for each step."""
+    steps = min((told.steps for told in calm.ranks), default=0)
+    noted = min(steps, NOTED_STEPS) if kind is UseKind.FORWARD else steps
+    for _, target in targets_of(calm, kind):
+        per_step = max(1, target.occurrences // noted) if noted else 1
+        yield replace(target, occurrences=max(target.occurrences, per_step * steps), per_step=per_step)
+
+
 def targets_of(
-    calm: Calm, kind: UseKind, wanted: Callable[[Use], bool] = lambda _: True
+    calm: Calm, kind: UseKind, wanted: Callable[[Use], bool] = lambda _: True, *, again: bool = False
 ) -> Iterator[tuple[Use, TrialTarget]]:
-    """One for each place, with the ranks that execute it."""
-    for by_rank in calm.uses(kind).values():
+    """One for each place, with the ranks that execute it. `again`: in the second run."""
+    for by_rank in calm.uses(kind, again=again).values():
         ranks = {rank: use for rank, use in by_rank.items() if wanted(use)}
         if ranks:
             use = next(iter(ranks.values()))

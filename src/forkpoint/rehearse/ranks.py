@@ -32,6 +32,8 @@ class RankStart:
     environ: Mapping[str, str]
     cwd: Path
     log: Path
+    anew: bool = False
+    """Not a fork, because of something that only a new process takes from its environment."""
 
 
 class StartsRanks(Protocol):
@@ -166,7 +168,14 @@ class WarmStart:
 
     def start(self, ranks: Iterable[RankStart]) -> StartedRanks:
         told = [
-            {"rank": s.rank, "argv": s.argv, "environ": dict(s.environ), "cwd": str(s.cwd), "log": str(s.log)}
+            {
+                "rank": s.rank,
+                "argv": s.argv,
+                "environ": dict(s.environ),
+                "cwd": str(s.cwd),
+                "log": str(s.log),
+                "anew": s.anew,
+            }
             for s in ranks
         ]
         assert self._process.stdin is not None  # it was asked for

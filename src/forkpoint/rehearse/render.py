@@ -41,11 +41,13 @@ def find_hazards(results: Sequence[TrialResult]) -> tuple[Hazard, ...]:
 
 
 def place_of(result: TrialResult) -> str:
-    """Where the disturbed rank took another path; else where it was disturbed; else the engine's first site. For mismatched
-    calls, or calls in another order, the site of the call.
+    """Where the disturbed rank took another path; else the engine's first site if it names this rank; else where it was
+    disturbed. For mismatched calls, or calls in another order, the site of the call.
     """
-    named = (result.verdict or {}).get("sites", [])[:1]
-    if named and result.verdict and result.verdict["cause"] in ("metadata-mismatch", "order-inversion"):
+    verdict = result.verdict or {}
+    named = verdict.get("sites", [])[:1]
+    knows = result.fork is None and verdict.get("suspects") == [result.trial.rank]
+    if named and (knows or verdict["cause"] in ("metadata-mismatch", "order-inversion")):
         return f"{named[0]['file']}:{named[0]['line']}"
     if result.fork is not None:
         return f"{result.fork.file}:{result.fork.line}"

@@ -25,6 +25,8 @@ _IDLE_SHARE: Final = 0.25
 _IDLE_S: Final = 1.5
 _IDLE_LOOKS: Final = 10
 _LAUNCHER: Final = -1
+MOVED: Final = "forkpoint guard: the job moves again"
+"""Said by the guard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,7 @@ def run_job(job: RehearsedJob, order: RunOrder, place: Workspace, limits: RunLim
     if job.cpu:
         shared["CUDA_VISIBLE_DEVICES"] = ""
     own = order.trial.target.settings if order.trial is not None else {}
-    cold = job.starter is None or HASH_SEED in own
-    by = ColdStart(program.interpreter) if cold or job.starter is None else job.starter
+    by = ColdStart(program.interpreter) if job.starter is None else job.starter
     began = time.monotonic()
     starts = _starts(program, place, shared)
     if order.mode is RunMode.FAKE:
@@ -125,7 +126,7 @@ def _pretending(start: RankStart, order: RunOrder) -> RankStart:
 
 
 def _with_seed(start: RankStart, seed: str) -> RankStart:
-    return replace(start, environ={**start.environ, HASH_SEED: seed})
+    return replace(start, environ={**start.environ, HASH_SEED: seed}, anew=True)
 
 
 def _starts(program: UserProgram, place: Workspace, shared: Mapping[str, str]) -> list[RankStart]:
@@ -181,7 +182,7 @@ class _Watch:
             if now > self._failed_at + _SETTLE_S:
                 return "failed"
         alarm = find_alarm(self._place.guard)
-        if alarm is not None and self._failed_at is None and (not is_stall(alarm) or self._is_idle()):
+        if alarm is not None and self._failed_at is None and (not is_stall(alarm) or self._hangs()):
             return "alarm"
         if self._limits.steps_after and self._has_gone_on():
             return "enough"
@@ -193,6 +194,9 @@ class _Watch:
             return False
         return all(read_steps(self._place.told, rank) >= effect.step + _STEPS_AFTER for rank in range(self._world))
 
+    def _hangs(self) -> bool:
+        return self._is_idle() and not moved_again(self._place.logs)
+
     def _is_idle(self) -> bool:
         """No rank uses the CPU or waits for a free core, so a stall is a hang and not a busy machine."""
         before, wanted = self._ranks.cpu_s(), 0
@@ -200,6 +204,11 @@ class _Watch:
             time.sleep(_IDLE_S / _IDLE_LOOKS)
             wanted += self._ranks.wants_a_core()
         return self._ranks.cpu_s() - before < _IDLE_SHARE * _IDLE_S and wanted <= _IDLE_LOOKS / 2
+
+
+def moved_again(logs: Path) -> bool:
+    """The guard took back its alarm: what stood still for a while was only slow."""
+    return any(MOVED in path.read_text(errors="replace") for path in logs.iterdir())
 
 
 def is_stall(alarm: Path) -> bool:

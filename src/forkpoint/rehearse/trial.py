@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final
 
+from forkpoint.rehearse.filtering import asks_for_rank
 from forkpoint.rehearse.model import (
     RESUMED,
     Calm,
@@ -21,7 +22,8 @@ from forkpoint.rehearse.model import (
     VerifiedFix,
 )
 from forkpoint.rehearse.outcome import judge_trial
-from forkpoint.rehearse.paths import SeenFork, find_fork
+from forkpoint.rehearse.paths import SeenFork, find_fork, find_step, stopped_apart
+from forkpoint.rehearse.plan import lines_of
 from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace, copy_folder, scratch_folder, workspace
 from forkpoint.remedies import remedies
@@ -34,6 +36,8 @@ from forkpoint.source.value import NO_REASONS
 _LEAST_STALL_S: Final = 8.0
 _START_S: Final = 180.0
 """Time for four processes to import torch on a busy machine."""
+_SEEN: Final = 0.85
+"""Confidence: recorded facts show it directly (docs/decisions/0005)."""
 _PATIENCE: Final = 3.0
 """Times the longest pause of the calm run."""
 
@@ -62,10 +66,11 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
             limits = replace(limits, steps_after=False)
         ended = run_job(stage.job, order, place, limits)
         site = ended.effect.site if ended.effect else None
-        fork = find_fork(place.told, trial.rank, other, (site.file, site.line) if site else None)
-        result = replace(judge_trial(trial, ended, place), fork=fork)
+        at = (site.file, site.line) if site else None
+        result = replace(judge_trial(trial, ended, place), fork=find_fork(place.told, trial.rank, other, at))
         if result.verdict is not None and result.fork is not None:
-            result = replace(result, verdict=with_remedies(result.verdict, result.fork, [str(place.work)]))
+            apart, step = stopped_apart(place.told, trial.rank, other), find_step(place.told, trial.rank, other, at)
+            result = with_fork(result, step, apart=apart, roots=[str(place.work)])
         if result.verdict is not None and stage.keep is not None:
             result = replace(result, evidence=str(_keep(trial, ended, place, stage.keep)))
         return result
@@ -73,7 +78,7 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
 
 def choose_other(rank: int, calm: Calm) -> int:
     """The rank to compare with; if possible one with the same lines in the calm run, because work of rank 0 alone is no fork."""
-    places = {told.rank: {use.key for use in told.uses if use.site.file} for told in calm.ranks}
+    places = {told.rank: lines_of(told) for told in calm.ranks}
     others = [other for other in places if other != rank]
     return next((other for other in others if places[other] == places[rank]), others[0])
 
@@ -109,12 +114,63 @@ def _keep(trial: Trial, ended: Ended, place: Workspace, folder: Path) -> Path:
 _LEAVES = ast.Return | ast.Continue | ast.Break
 
 
-def with_remedies(verdict: dict[str, Any], seen: SeenFork, roots: Sequence[str]) -> dict[str, Any]:
-    """The verdict with remedies for this line first; unchanged if the source does not show the decision."""
+def with_fork(result: TrialResult, step: SeenFork | None, *, apart: bool, roots: Sequence[str]) -> TrialResult:
+    """The verdict with what the paths of two ranks show; unchanged if the source does not show a decision at their fork.
+
+    `step`: from the line at which the rank was disturbed to its next one. `apart`: the two ranks ended at different lines.
+    """
+    assert result.verdict is not None  # by the caller
+    assert result.fork is not None
     analysis = analyse(read_program(list(roots)))
-    fork = locate(seen, analysis)
-    if fork is None:
+    fork = locate(result.fork, analysis)
+    if fork is not None and fork.test is not None and asks_for_rank([fork.test]):  # no bad luck: a task of this rank
+        fork = locate(step, analysis) if step is not None else None
+        result = replace(result, fork=step if fork is not None and fork.kind is ForkKind.CAUGHT else None)
+    if fork is None or result.fork is None or result.verdict is None:
+        return result
+    verdict = _with_remedies(result.verdict, fork, analysis, roots)
+    site = result.effect.site if result.effect else None
+    caught_ours = site is not None and (site.file, site.line) == (result.fork.file, result.fork.line)
+    if apart and (fork.kind is not ForkKind.CAUGHT or caught_ours) and verdict["cause"] in _OF_PATHS:
+        verdict = _with_path(verdict, result, fork)
+    return replace(result, verdict=verdict, says=verdict["summary"])
+
+
+_OF_PATHS: Final = ("divergent-path", "metadata-mismatch", "order-inversion", "inconclusive")
+"""What the engine may call it if ranks on different paths meet in one call."""
+
+
+def _with_path(verdict: dict[str, Any], result: TrialResult, fork: Fork) -> dict[str, Any]:
+    """The verdict with the fork that was seen, unless the engine, which does not see paths, knows as much."""
+    seen, rank = result.fork, result.trial.rank
+    assert seen is not None  # by the caller
+    if verdict["cause"] == "divergent-path" and verdict["suspects"] == [rank]:
         return verdict
+    ways = [f"to line {line}" if line else "into another file" for line in (seen.went_to, seen.other_went_to)]
+    why = f"rank {rank} went {ways[0]}, rank {seen.other} {ways[1]}"
+    effect = f" after {result.effect.says}" if result.effect else ""
+    site = {
+        "file": seen.file,
+        "line": seen.line,
+        "function": fork.function.name,
+        "condition": ast.unparse(fork.test) if fork.test is not None else None,
+        "why": why,
+        "cohort": None,
+    }
+    return {
+        **verdict,
+        "cause": "divergent-path",
+        "suspects": [rank],
+        "confidence": _SEEN,
+        "action": "fix-code",
+        "summary": f"Rank {rank} took another path at {seen.file}:{seen.line}{effect}: {why}.",
+        "sites": [site, *verdict["sites"]],
+        "hypotheses": [],
+    }
+
+
+def _with_remedies(verdict: dict[str, Any], fork: Fork, analysis: Analysis, roots: Sequence[str]) -> dict[str, Any]:
+    """The verdict with remedies for this line first."""
     probes, fixes = remedies((fork,), None, analysis, list(roots))
     named = [{"title": p.title, "where": p.where, "patch": p.patch} for p in probes]
     mended = [{"title": f.title, "patch": f.patch} for f in fixes]
@@ -180,7 +236,7 @@ def verify_fix(result: TrialResult, stage: Stage) -> TrialResult:
             return replace(
                 result, verified=VerifiedFix(fixes[0]["title"], TrialOutcome.NOT_REACHED, "the patch does not apply")
             )
-        trial = _moved(result.trial, stage.origin, patched)
+        trial = move_trial(result.trial, stage.origin, patched)
         again = run_trial(trial, replace(stage, origin=patched, keep=None))
     return replace(result, verified=VerifiedFix(fixes[0]["title"], again.outcome, again.says))
 
@@ -199,9 +255,13 @@ def apply_patch(patch: str, folder: Path) -> bool:
     return done.returncode == 0
 
 
-def _moved(trial: Trial, before: Path, after: Path) -> Trial:
-    """The trial with its site at the line to which the patch moved it."""
+def move_trial(trial: Trial, before: Path, after: Path) -> Trial:
+    """The trial with its site at the line to which the patch moved it. A loader has a number, and a generator its name: a patch may
+    iterate over them elsewhere.
+    """
     site = trial.target.site
+    if trial.target.what.startswith(("loader ", "generator ")):
+        return replace(trial, target=replace(trial.target, site=None))
     if site is None or not (before / site.file).is_file():
         return trial
     old, new = ((folder / site.file).read_text(errors="replace").splitlines() for folder in (before, after))

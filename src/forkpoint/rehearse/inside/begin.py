@@ -26,10 +26,15 @@ from forkpoint.rehearse.steps import StepFile
 
 _CLAIMED: Final = "FORKPOINT_REHEARSE_PID"
 """Pid of the rank itself: its child processes inherit RANK, but are not ranks."""
+_BEGUN: Final = "FORKPOINT_REHEARSE_BEGUN"
 _MAX_ERROR: Final = 4000
 
 
 def begin() -> None:
+    """Once in each process: a new one begins when it imports torch, a fork before it runs the script."""
+    if os.environ.get(_BEGUN) == str(os.getpid()):
+        return
+    os.environ[_BEGUN] = str(os.getpid())
     order = read_value(Path(os.environ[ORDER_VARIABLE]), RunOrder)
     if order is None or not _is_ours():
         return
@@ -41,7 +46,8 @@ def begin() -> None:
         return
     steps = StepFile(order.folder)
     rank = _Rank(order, steps, places)
-    inside = InsideRank(torch, order, _rank, lambda: steps.steps, rank.mark)
+    here = lambda: places.nearest(sys._getframe(1))  # noqa: E731, SLF001 documented
+    inside = InsideRank(torch, order, _rank, lambda: steps.steps, rank.mark, here)
     listener = _listener(order, inside)
     taps = Taps(listener, places, on_join=rank.join, on_step=steps.set)
     taps.open_least(cpu=order.cpu)
@@ -83,9 +89,10 @@ class _Rank:
         self._number = -1
         self._groups: tuple[ProcessGroup, ...] = ()
         self._path: PathFile | None = None
+        self._pid = os.getpid()
 
     def mark(self) -> None:
-        if self._path is not None:
+        if self._path is not None and os.getpid() == self._pid:  # not in a loader's worker
             self._path.mark()
 
     def join(self) -> None:
@@ -150,3 +157,4 @@ def follow(path: PathFile, places: CodePlaces) -> None:
             frame.f_trace = local
         frame = frame.f_back
     sys.settrace(entered)
+    os.register_at_fork(after_in_child=lambda: sys.settrace(None))  # a loader's worker would write into this path

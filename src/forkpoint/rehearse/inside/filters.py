@@ -1,5 +1,5 @@
-"""Taps on filters: list comprehensions with `if`, loops that begin with `if ...: continue`, and generators that yield what
-passes a test.
+"""Taps on filters: list comprehensions with `if`, loops that begin with `if ...: continue`, generators that yield what
+passes a test, and `x[mask]`.
 
 Filters are not calls that could be replaced, so the user's modules are compiled with a call around each; line numbers stay. A
 script that is started as a new process (`--cold`) is compiled before we run: there, only modules that it imports have taps.
@@ -9,7 +9,7 @@ import ast
 import builtins
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Final
@@ -20,13 +20,14 @@ from forkpoint.rehearse.listening import Listener
 
 _KEPT: Final = "__forkpoint_kept__"
 _EACH: Final = "__forkpoint_each__"
+_ITEM: Final = "__forkpoint_item__"
 _YIELDING: Final = "__forkpoint_yielding__"
 
 _frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 
 
-def open_filters(listener: Listener, places: CodePlaces) -> None:
-    """Installs the taps for modules that are loaded from now on."""
+def open_filters(listener: Listener, places: CodePlaces, is_mask: Callable[[Any], bool]) -> None:
+    """Installs the taps for modules that are loaded from now on. `is_mask`: of tensors."""
 
     def kept(values: list[Any]) -> list[Any]:
         site = places.at(_frame(1))
@@ -45,6 +46,11 @@ def open_filters(listener: Listener, places: CodePlaces) -> None:
 
         return made
 
+    def item(values: Any, index: Any) -> Any:
+        site = places.at(_frame(1)) if is_mask(index) else None
+        return values[index if site is None else listener.selecting(site, index)]
+
+    setattr(builtins, _ITEM, item)
     setattr(builtins, _YIELDING, yielding)
     setattr(builtins, _KEPT, kept)
     setattr(builtins, _EACH, each)
@@ -65,6 +71,12 @@ class _Around(ast.NodeTransformer):
         self.generic_visit(node)
         return _called(_KEPT, node) if tests_of_list(node) else node
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """`x[mask]`: whatever is read by an index that may be a mask."""
+        self.generic_visit(node)
+        never = isinstance(node.slice, ast.Slice | ast.Tuple | ast.Constant | ast.JoinedStr)
+        return node if never or not isinstance(node.ctx, ast.Load) else _called(_ITEM, node.value, node.slice)
+
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
         if tests_of_loop(node):
@@ -79,6 +91,6 @@ class _Around(ast.NodeTransformer):
         return node
 
 
-def _called(name: str, value: ast.expr) -> ast.Call:
-    function = ast.copy_location(ast.Name(name, ast.Load()), value)
-    return ast.copy_location(ast.Call(function, [value], []), value)
+def _called(name: str, *values: ast.expr) -> ast.Call:
+    function = ast.copy_location(ast.Name(name, ast.Load()), values[0])
+    return ast.copy_location(ast.Call(function, [*values], []), values[0])

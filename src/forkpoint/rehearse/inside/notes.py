@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Final, cast
 
 from forkpoint.rehearse.filtering import fingerprint
 from forkpoint.rehearse.listening import InsideRank, Listener, LoaderFacts
-from forkpoint.rehearse.model import OLDER, CodeSite, RankUses, Use, UseKind, write_value
+from forkpoint.rehearse.model import NOTED_STEPS, OLDER, CodeSite, RankUses, Use, UseKind, write_value
 
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
@@ -22,6 +23,7 @@ _FILTERED: Final = 8
 _MAX_PLACES: Final = 500
 _EVERY_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+_IN_WORKERS: Final = frozenset({UseKind.GUARDED, UseKind.EXISTS, UseKind.LISTING})
 _LIBRARY: Final = CodeSite("", 0, "")
 """Used if no frame of the user's code is on the stack."""
 
@@ -46,8 +48,10 @@ class Notes(Listener):
         self._last = time.monotonic()
         self._pause_s = 0.0
         self._pid = os.getpid()
+        self._worker = ""
+        """The end of the name of this process' notes, if it is a worker of a loader."""
         self.after_first_steps: Any = None
-        """Called after two steps, when calls of modules need no longer be recorded."""
+        """Called after the first steps, when calls of modules need no longer be recorded."""
 
     def begin(self) -> None:
         self._last = time.monotonic()
@@ -80,8 +84,16 @@ class Notes(Listener):
         del site, facts, processes
 
     def read(self, site: CodeSite, how: str, value: Any) -> Any:
-        self._add(UseKind.READ, site, how, value)
+        note = self._add(UseKind.READ, site, how, value)
+        if note is not None and _is_many(value):
+            evaluates = not self.inside.torch.is_grad_enabled() and note.facts.get("evaluates") != "0"
+            note.facts["evaluates"] = str(int(evaluates))
         return value
+
+    def selecting(self, site: CodeSite, mask: Any) -> Any:
+        """Notes how many elements it selects."""
+        self._add(UseKind.MASK, site, "", int(self.inside.torch.count_nonzero(mask)))
+        return mask
 
     def clock(self, site: CodeSite, name: str, value: float) -> float:
         self._add(UseKind.CLOCK, site, name)
@@ -128,7 +140,7 @@ class Notes(Listener):
         self._steps = number
         now = time.monotonic()
         self._pause_s, self._last = max(self._pause_s, now - self._last), now
-        if number == 2 and self.after_first_steps is not None:
+        if number == NOTED_STEPS and self.after_first_steps is not None:
             self.after_first_steps()
 
     def polled(self, site: CodeSite, what: str) -> bool:
@@ -208,14 +220,25 @@ class Notes(Listener):
         return note
 
     def _note(self, kind: UseKind, site: CodeSite | None, what: str) -> _Note | None:
+        if os.getpid() != self._pid and not self._is_worker(kind):
+            return None
         key = (kind, site or _LIBRARY, what)
         note = self._notes.get(key)
         if note is None:
-            if len(self._notes) >= _MAX_PLACES or os.getpid() != self._pid:  # not for loader workers
+            if len(self._notes) >= _MAX_PLACES:
                 return None
             note = self._notes[key] = _Note(key[1], what)
         note.count += 1
+        if self._worker and note.count & (note.count - 1) == 0:  # it may be killed without a word: at 1, 2, 4, 8, ...
+            self.write()
         return note
+
+    def _is_worker(self, kind: UseKind) -> bool:
+        """This process is a worker of a loader. It reads the rank's files; its clock and its random numbers decide nothing."""
+        if not self._worker and self.inside.torch.utils.data.get_worker_info() is not None:
+            self._worker = f"_worker_{os.getpid()}"
+            self._notes = {}
+        return bool(self._worker) and kind in _IN_WORKERS
 
     # --------------------------------------------------------------------------------------------------------- telling
 
@@ -226,18 +249,19 @@ class Notes(Listener):
 
     def write(self) -> None:
         rank = self.inside.rank()
-        if rank is None or os.getpid() != self._pid:
+        if rank is None or (os.getpid() != self._pid and not self._worker):
             return
         told = RankUses(
             rank=rank,
             world=self.inside.torch.distributed.get_world_size() if _is_joined(self.inside.torch) else 0,
             steps=self._steps,
             batches=self._batches,
-            uses=(*self._uses(), *_handled_signals()),
+            uses=tuple(self._uses()) if self._worker else (*self._uses(), *_handled_signals()),
             groups=_groups(self.inside.torch),
             longest_pause_s=self._pause_s,
+            cpu_s=time.process_time(),
         )
-        write_value(Path(self.inside.order.folder) / f"uses_rank_{rank}.json", told)
+        write_value(Path(self.inside.order.folder) / f"uses_rank_{rank}{self._worker}.json", told)
 
     def _uses(self) -> Iterator[Use]:
         for (kind, site, what), note in list(self._notes.items()):
@@ -285,7 +309,14 @@ class _Drawn(Iterator[Any]):
         return getattr(self._rehearsed[0], name)
 
 
+def _is_many(value: Any) -> bool:
+    """A list or an array with more than one element."""
+    return (isinstance(value, list) or getattr(value, "ndim", 0) > 0) and len(value) > 1
+
+
 def _as_number(value: Any) -> float | None:
+    if _is_many(value):
+        return float(zlib.crc32(repr(value[:_VALUES]).encode()))
     if isinstance(value, bool | int | float):
         number = float(value)
         return number if math.isfinite(number) else 0.0

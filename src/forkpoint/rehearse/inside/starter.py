@@ -1,8 +1,9 @@
 """A process that imports torch once. Every rank is a fork of it, which saves seconds of importing per rank.
 
-    python -m forkpoint.rehearse.inside.starter
+    python -m forkpoint.rehearse.inside.starter [SCRIPT ARGS ...]
 
-Reads lines of JSON, `{"ranks": [{"rank", "argv", "environ", "cwd", "log"}]}`, and answers with lines: `{"ready": true}`,
+With a script it is itself a rank: one that needs a new process, but has imported what the forks have before it joins them. Without one it
+reads lines of JSON, `{"ranks": [{"rank", "argv", "environ", "cwd", "log", "anew"}]}`, and answers with lines: `{"ready": true}`,
 `{"started": {rank: pid}, "store": pid}`, `{"ended": pid, "code": n}`. A rank runs its script as `python script` would: the script
 is the main module, errors end the process, and exit handlers run. Like torchrun's agent, it serves the store in which the ranks
 meet, a new one for every run. The store is a separate process, because it has threads, and a process with threads must not be
@@ -38,6 +39,8 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     # The imports of the first optimizer take longer than torch itself.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()
+    if sys.argv[1:]:
+        _end(_run(sys.argv[1:]))
     gc.collect()
     gc.freeze()  # so that forks share this memory
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -45,7 +48,11 @@ def main() -> None:
     start = _serve(answers)
     if start is not None:
         answers.close()
-        _end(_run(_become(start)))
+        words = _become(start)
+        if start["anew"]:
+            again = [sys.executable, "-P", "-m", "forkpoint.rehearse.inside.starter", *words]
+            os.execv(sys.executable, again)  # noqa: S606 this program, with the user's command line
+        _end(_run(words))
 
 
 def _serve(answers: IO[str]) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ Only calls from the user's own code reach the listener. Libraries, and the guard
 """
 
 import builtins
+import datetime as dt
 import errno
 import functools
 import glob
@@ -17,11 +18,12 @@ from itertools import count
 from types import FunctionType
 from typing import Any, Final
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.utils.data
 from torch.distributed import distributed_c10d
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from forkpoint.rehearse.inside.filters import open_filters
 from forkpoint.rehearse.inside.loaders import loader_facts
@@ -43,9 +45,11 @@ _CLOCKS: Final = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns"
 _QUESTIONS: Final = ("exists", "isfile", "isdir")
 _PATH_QUESTIONS: Final = ("exists", "is_file", "is_dir")
 _STATS: Final = ((os, "stat"), (os.path, "getmtime"), (os.path, "getsize"), (pathlib.Path, "stat"))
-_READS: Final = ("item", "tolist", "__bool__", "__float__", "__int__")
+_READS: Final = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__")
 _DRAWS: Final = ("random", "randint", "uniform", "choice", "randrange", "sample", "shuffle", "gauss")
-_TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm")
+_TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm", "rand_like", "bernoulli", "multinomial")
+_NUMPY_DRAWS: Final = ("rand", "randn", "random", "randint", "uniform", "choice", "shuffle", "permutation")
+_PATH_READS: Final = ("open", "read_bytes", "read_text")
 _WRITES: Final = frozenset("wax+")
 
 
@@ -71,12 +75,16 @@ class Taps:
     def open_all(self) -> None:
         for name in _READS:
             self._on_tensor(name)
+        self._on_masks()
         for name in _CLOCKS:
             self.swap(time, name, self._clock)
+        self.swap(dt, "datetime", self._calendar)
         for name in _DRAWS:
             self.swap(random, name, self._draw)
         for name in _TORCH_DRAWS:
             self.swap(torch, name, self._draw)
+        for name in _NUMPY_DRAWS:
+            self.swap(np.random, name, self._draw)
         for name in _QUESTIONS:
             self.swap(os.path, name, self._question)
         for name in _PATH_QUESTIONS:
@@ -86,7 +94,7 @@ class Taps:
         self._open_files()
         self._open_training()
         WaitingTaps(self._listener, self._places).open(self.swap)
-        open_filters(self._listener, self._places)
+        open_filters(self._listener, self._places, _is_mask)
 
     # ------------------------------------------------------------------------------------------------------ swapping
 
@@ -114,12 +122,32 @@ class Taps:
         original = getattr(torch.Tensor, name)
         at, listener, how = self._places.asking, self._listener, name.strip("_")
 
-        def read(tensor: Any, *args: Any) -> Any:
-            value = original(tensor, *args)
+        def read(tensor: Any, *args: Any, **named: Any) -> Any:
+            value = original(tensor, *args, **named)
             site = at(_frame(1))
             return value if site is None else listener.read(site, how, value)
 
         setattr(torch.Tensor, name, read)
+
+    def _on_masks(self) -> None:
+        """`x.masked_select(mask)` and `mask.nonzero()`; `x[mask]` is in filters.py. `Tensor.__getitem__` must stay as it is: a class with
+        such a method in Python is a sequence to torch, which then asks for the length of each number in a list.
+        """
+        at, listener = self._places.asking, self._listener
+        kind: Any = torch.Tensor
+        select, nonzero = kind.masked_select, kind.nonzero
+
+        def told(mask: Any, frame: Any) -> Any:
+            site = at(frame)
+            return mask if site is None else listener.selecting(site, mask)
+
+        def masked_select(tensor: Any, mask: Any) -> Any:
+            return select(tensor, told(mask, _frame(1)))
+
+        def find_nonzero(tensor: Any, **named: Any) -> Any:
+            return nonzero(told(tensor, _frame(1)), **named)
+
+        kind.masked_select, kind.nonzero = masked_select, find_nonzero
 
     # -------------------------------------------------------------------------------------------- clocks, random, files
 
@@ -135,6 +163,34 @@ class Taps:
             return int(told * unit) if unit > 1 else told
 
         return now
+
+    def _calendar(self, original: Any, _name: str) -> Any:
+        """`datetime.datetime` cannot be changed, so the module gets a subclass, which takes its instances for its own."""
+        at, listener = self._places.asking, self._listener
+
+        def told(value: Any, frame: Any) -> Any:
+            site = at(frame)
+            now = value.timestamp()
+            return value if site is None else value + dt.timedelta(seconds=listener.clock(site, "now", now) - now)
+
+        class Kind(type):
+            def __instancecheck__(cls, instance: Any) -> bool:
+                return isinstance(instance, original)
+
+        class Calendar(original, metaclass=Kind):
+            @classmethod
+            def now(cls, tz: Any = None) -> Any:
+                return told(original.now(tz), _frame(1))
+
+            @classmethod
+            def today(cls) -> Any:
+                return told(original.today(), _frame(1))
+
+            @classmethod
+            def utcnow(cls) -> Any:
+                return told(original.now(dt.UTC), _frame(1)).replace(tzinfo=None)
+
+        return Calendar
 
     def _draw(self, original: Any, name: str) -> Any:
         at, listener = self._places.asking, self._listener
@@ -253,12 +309,20 @@ class Taps:
         self.swap(dist, "init_process_group", self._init)
         distributed_c10d.init_process_group = dist.init_process_group
         steps = count(1)
+        outermost: list[Any] = []  # ZeRO's optimizer calls another one
 
-        def stepped(*_: Any) -> None:
-            number = next(steps)
-            self._on_step(number)
-            self._listener.stepped(number)
+        def begins(optimizer: Any, *_: Any) -> None:
+            if not outermost:
+                outermost.append(optimizer)
 
+        def stepped(optimizer: Any, *_: Any) -> None:
+            if outermost and outermost[0] is optimizer:
+                outermost.clear()
+                number = next(steps)
+                self._on_step(number)
+                self._listener.stepped(number)
+
+        register_optimizer_step_pre_hook(begins)
         register_optimizer_step_post_hook(stepped)
 
     def close_modules(self) -> None:
@@ -336,12 +400,16 @@ class Taps:
                 self._guard_method(last)
 
     def _guard_method(self, name: str) -> None:
-        """A method of an object of unknown type: taps that method in all of the user's classes."""
-        for module in user_modules(self._places):
-            for kind in [v for v in list(module.__dict__.values()) if isinstance(v, type)]:
-                method = vars(kind).get(name)
-                if isinstance(method, FunctionType) and self._places.is_own(method.__code__.co_filename):
-                    setattr(kind, name, self._guarded(method, name))
+        """A method of an object of unknown type: taps that method in all of the user's classes, and of paths."""
+        kinds = [
+            v for module in user_modules(self._places) for v in list(module.__dict__.values()) if isinstance(v, type)
+        ]
+        for kind in kinds:
+            method = vars(kind).get(name)
+            if isinstance(method, FunctionType) and self._places.is_own(method.__code__.co_filename):
+                setattr(kind, name, self._guarded(method, name))
+        if name in _PATH_READS:
+            setattr(pathlib.Path, name, self._guarded(getattr(pathlib.Path, name), name))
 
     def _guard_function(self, names: dict[str, Any], name: str, function: Any) -> None:
         """Only functions: a wrapped class would no longer be a class. Not functions that communicate: a failing network is not
@@ -363,6 +431,10 @@ class Taps:
 
         guarded._rehearsed = True  # type: ignore[attr-defined] # noqa: SLF001 our own mark
         return guarded
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype is torch.bool
 
 
 def _on_cpu(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

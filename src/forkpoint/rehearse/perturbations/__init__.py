@@ -1,5 +1,5 @@
-"""The perturbations, one file each, listed in the order in which they are tried. The hash seed comes last: its ranks must be
-new processes, which takes as long as ten other trials.
+"""The perturbations, one file each, listed in the order in which they are tried. The hash seed comes last: its rank must be
+a new process, which takes as long as a few other trials.
 """
 
 from forkpoint.rehearse.perturbation import Perturbation
@@ -8,6 +8,7 @@ from forkpoint.rehearse.perturbations import (
     another_random_seed,
     another_value,
     clock_differs,
+    empty_mask,
     exception_in_try,
     file_differs,
     late_thread,
@@ -32,6 +33,7 @@ PERTURBATIONS: tuple[Perturbation, ...] = (
     exception_in_try.PERTURBATION,
     another_value.PERTURBATION,
     not_a_number.PERTURBATION,
+    empty_mask.PERTURBATION,
     file_differs.PERTURBATION,
     out_of_memory.PERTURBATION,
     write_fails.PERTURBATION,

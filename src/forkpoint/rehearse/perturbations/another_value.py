@@ -4,7 +4,8 @@ What it does
     From the chosen occasion on, the chosen rank reads another number at one line (`.item()`, `float()`, `int()`): just on the
     other side of the threshold that the source compares it with. If there is no such threshold: a thousand times more or less,
     or a thousand times more once, like a spike to a program that compares a value with its own average. A `bool()` is inverted
-    once.
+    once. Many values at once (`.numpy()`, `.tolist()`) that are read while no gradients are recorded, so predictions or labels,
+    come in another order: whatever metric is computed from them is another one.
 
 Where it comes from
     A loss spike, a validation metric of this rank's own shard, no unmasked token in this rank's batch.
@@ -60,6 +61,10 @@ def _changes(use: Use, target: TrialTarget, decisions: Decisions) -> Iterator[Tr
     if use.what == "bool":
         yield replace(target, settings={"to": "not"}, label="bool, inverted")
         return
+    if "evaluates" in use.facts:
+        if use.facts["evaluates"] == "1":
+            yield replace(target, settings={"to": "order"}, label=f"{use.what}, in another order")
+        return
     found = decisions.thresholds(use.site)[:_MAX_BOUNDS]
     for bound in found:
         settings = {"to": "across", "operator": bound.operator, "bound": bound.bound}
@@ -75,23 +80,33 @@ def _changes(use: Use, target: TrialTarget, decisions: Decisions) -> Iterator[Tr
 
 class _Another(Disturbance):
     def read(self, site: CodeSite, how: str, value: Any) -> Any:
-        if not self.is_here(site, how) or isinstance(value, list) or not self.is_due():
+        to = self.settings["to"]
+        if not self.is_here(site, how) or not self.is_due() or (self._told and to in ("not", "times once")):
             return value
-        if how == "bool":
-            return value if self._told else self._tell(site, value, not value)
-        if self.settings["to"] == "times once" and self._told:
-            return value
-        if self.settings["to"].startswith("times"):
-            return self._tell(site, value, value * float(self.settings["factor"]))
+        if to == "order":
+            self.say("it read its values in another order", site)
+            return _rotated(value)
+        return value if isinstance(value, list) else self._tell(site, value, self._other(value, to))
+
+    def _other(self, value: Any, to: str) -> Any:
+        if to == "not":
+            return not value
+        if to.startswith("times"):
+            return value * float(self.settings["factor"])
         bound = look_up_bound(self.settings["bound"])
-        if bound is None:
-            return value
-        return self._tell(site, value, across(value, self.settings["operator"], bound))
+        return value if bound is None else across(value, self.settings["operator"], bound)
 
     def _tell(self, site: CodeSite, before: Any, after: Any) -> Any:
         if after != before:
             self.say(f"it read {after!r:.20} instead of {before!r:.20}", site)
         return after
+
+
+def _rotated(values: Any) -> Any:
+    """The first comes last: each is one that occurs, and a sum or a size stays what it is."""
+    if isinstance(values, list):
+        return [*values[1:], *values[:1]]
+    return values.take([*range(1, len(values)), 0], axis=0) if values.ndim else values
 
 
 def _install(inside: InsideRank) -> Disturbance:

@@ -1,6 +1,6 @@
 """What perturbations of batches share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -35,19 +35,6 @@ def label_of(use: Use, target: TrialTarget) -> TrialTarget:
         settings={"batches": " ".join(counts)},
         label=f"{use.what}, {counts[0] if counts else 0} batches",
     )
-
-
-class Changed(Iterator[Any]):
-    """Yields other batches; everything else is passed on to the original iterator."""
-
-    def __init__(self, original: Iterator[Any], batches: Iterator[Any]) -> None:
-        self._rehearsed = (original, batches)
-
-    def __next__(self) -> Any:
-        return next(self._rehearsed[1])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rehearsed[0], name)
 
 
 def map_tensors(batch: Any, change: Callable[[Any], Any], torch: Any) -> Any:

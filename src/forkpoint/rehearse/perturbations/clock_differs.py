@@ -2,7 +2,7 @@
 
 What it does
     From the chosen read on, the user's code on the chosen rank sees a clock (`time.time`, `monotonic`,
-    `perf_counter`) that is six hours ahead, or one that runs at a tenth of the speed. Libraries see the
+    `perf_counter`, `datetime.now`) that is six hours ahead, or one that runs at a tenth of the speed. Libraries see the
     right time.
 
 Where it comes from

@@ -1,7 +1,8 @@
 """A call inside `try` raises on one rank.
 
 What it does
-    The chosen call raises once, on the chosen rank, an exception that the `try` around it catches.
+    The chosen call raises an exception that the `try` around it catches, on the chosen rank or in the workers of its loader:
+    once, or for three seconds, so that a second attempt fails, too.
 
 Where it comes from
     A sample that cannot be decoded, a request that fails, a full disk: whatever the handler is for.
@@ -18,28 +19,47 @@ A healthy program
 """
 
 import errno
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.listening import Disturbance, InsideRank, WorkerDisturbance
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _SAYS = "rehearsed by forkpoint"
+_LONG_S = 3.0
+"""Longer than a few quick attempts; a rank that waits for so long is only slow."""
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-    for use, target in targets_of(calm, UseKind.GUARDED):
-        yield replace(target, label=f"{use.what}, which `except {use.facts.get('catches', '')}` is for")
+    found = [
+        replace(target, label=f"{use.what}, which `except {use.facts.get('catches', '')}` is for")
+        for use, target in targets_of(calm, UseKind.GUARDED)
+    ]
+    yield from (replace(target, settings={"how": "once"}) for target in found)
+    for target in found:
+        if target.occurrences > 1:
+            label = f"{target.label}, for {_LONG_S:.0f} s"
+            yield replace(target, settings={"how": "long"}, label=label)
 
 
-class _Raises(Disturbance):
+class _Raises(WorkerDisturbance):
+    def __init__(self, inside: InsideRank) -> None:
+        super().__init__(inside)
+        self._until = 0.0
+
     def guarded(self, site: CodeSite, call: str, catches: tuple[type[BaseException], ...]) -> None:
-        if self.is_here(site, call) and self.is_now():
+        if not self.is_here(site, call):
+            return
+        if self.is_now():
             error = _make(catches[0])
+            self._until = time.monotonic() + (_LONG_S if self.settings["how"] == "long" else 0.0)
             self.say(f"{call} raised {type(error).__name__}", site)
             raise error
+        if time.monotonic() < self._until:
+            raise _make(catches[0])
 
 
 def _make(kind: type[BaseException]) -> BaseException:

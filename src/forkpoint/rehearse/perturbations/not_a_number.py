@@ -22,16 +22,14 @@ from typing import Any
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, InsideRank
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
-from forkpoint.rehearse.perturbation import Perturbation, targets_of
+from forkpoint.rehearse.perturbation import Perturbation, passes
 from forkpoint.rehearse.perturbations.batches import map_tensors
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-    steps = min((told.steps for told in calm.ranks), default=0)
-    for _, target in targets_of(calm, UseKind.FORWARD):
+    for target in passes(calm, UseKind.FORWARD):
         for value in ("nan", "inf"):
-            often = max(target.occurrences, steps)
-            yield replace(target, occurrences=often, settings={"value": value}, label=value)
+            yield replace(target, settings={"value": value}, label=value)
 
 
 class _NotANumber(Disturbance):

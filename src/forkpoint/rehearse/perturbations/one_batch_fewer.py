@@ -24,10 +24,10 @@ from itertools import islice
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts, Passed
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import Changed, ends, is_own_count, label_of
+from forkpoint.rehearse.perturbations.batches import ends, is_own_count, label_of
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
@@ -47,19 +47,19 @@ def _can(use: Use) -> bool:
 class _Fewer(Disturbance):
     def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}") and self.is_now():
-            return Changed(batches, self._without_last(batches, site))
+            return Passed(batches, self._without_last(batches, site))
         return batches
 
     def generated(self, site: CodeSite, name: str, items: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"generator {name}") and self.is_now():
-            return Changed(items, self._without_last(items, site))
+            return Passed(items, self._without_last(items, site))
         return items
 
     def _without_last(self, batches: Iterator[Any], site: CodeSite | None) -> Iterator[Any]:
         """The last batch is not read at all, because reading it may have side effects in the user's sampler or data set."""
         counts = self.settings["batches"].split()
         yield from islice(batches, int(counts[min(self.trial.at, len(counts) - 1)]) - 1)
-        self.say(f"its {self.trial.target.what.split()[0]} ended one batch early", site)
+        self.say(f"its {self.trial.target.what.split()[0]} ended one batch early", self.inside.here() or site)
 
 
 def _install(inside: InsideRank) -> Disturbance:

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts, Passed
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import Changed, ends, is_own_count, label_of
+from forkpoint.rehearse.perturbations.batches import ends, is_own_count, label_of
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
@@ -36,7 +36,7 @@ def _can(use: Use) -> bool:
 class _More(Disturbance):
     def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}") and self.is_now():
-            return Changed(batches, self._with_one_more(batches, site))
+            return Passed(batches, self._with_one_more(batches, site))
         return batches
 
     def _with_one_more(self, batches: Iterator[Any], site: CodeSite | None) -> Iterator[Any]:
@@ -45,7 +45,7 @@ class _More(Disturbance):
             last = [batch]
             yield batch
         if last:
-            self.say("its loader yielded one batch more", site)
+            self.say("its loader yielded one batch more", self.inside.here() or site)
         yield from last
 
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, InsideRank
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
-from forkpoint.rehearse.perturbation import Perturbation, targets_of
+from forkpoint.rehearse.perturbation import Perturbation, passes
 
 _SAYS = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB (rehearsed by forkpoint)"
@@ -29,11 +29,9 @@ _SAYS = (
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-    steps = min((told.steps for told in calm.ranks), default=0)
     for kind, label in ((UseKind.FORWARD, "forward"), (UseKind.BACKWARD, "backward")):
-        for _, target in targets_of(calm, kind):
-            often = max(target.occurrences, steps)
-            yield replace(target, occurrences=often, settings={"where": label}, label=label)
+        for target in passes(calm, kind):
+            yield replace(target, settings={"where": label}, label=label)
 
 
 class _OutOfMemory(Disturbance):

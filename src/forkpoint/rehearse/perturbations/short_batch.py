@@ -1,8 +1,8 @@
 """One rank gets a batch with a single sample, or with none.
 
 What it does
-    The chosen batch of one loader has only one sample on the chosen rank, or none: every tensor is cut along its
-    first dimension.
+    The chosen batch of one loader has only one sample on the chosen rank: every tensor is cut along its first dimension. Or
+    none: it is what the program's own collate function makes of no sample, its error included.
 
 Where it comes from
     The last batch of a shard; a collate function that drops samples it cannot use. TRL 4041 (a rank without an unmasked
@@ -22,10 +22,10 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts, Passed
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import Changed, is_own_size, map_tensors
+from forkpoint.rehearse.perturbations.batches import is_own_size, map_tensors
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
@@ -40,17 +40,25 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
 class _Short(Disturbance):
     def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}"):
-            return Changed(batches, self._cut(batches, site))
+            return Passed(batches, self._cut(batches, site, facts))
         return batches
 
-    def _cut(self, batches: Iterator[Any], site: CodeSite | None) -> Iterator[Any]:
-        size = int(self.settings["size"])
+    def _cut(self, batches: Iterator[Any], site: CodeSite | None, facts: LoaderFacts) -> Iterator[Any]:
         for batch in batches:
-            if self.is_now():
-                self.say(f"its batch had {'one sample' if size else 'no sample'}", site)
-                yield map_tensors(batch, lambda tensor: tensor[:size] if tensor.dim() else tensor, self.inside.torch)
-            else:
+            if not self.is_now():
                 yield batch
+                continue
+            try:
+                made = facts.collate([]) if self.settings["size"] == "0" else self._first(batch)
+            finally:  # afterwards: the lines of the collate function are no fork
+                self.say(
+                    f"its batch had {'no' if self.settings['size'] == '0' else 'one'} sample",
+                    self.inside.here() or site,
+                )
+            yield made
+
+    def _first(self, batch: Any) -> Any:
+        return map_tensors(batch, lambda tensor: tensor[:1] if tensor.dim() else tensor, self.inside.torch)
 
 
 def _install(inside: InsideRank) -> Disturbance:

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 def keep_good(samples):
     """Samples that cannot be used are left out."""
     good = [sample for sample in samples if sample.isfinite().all()]
-    return torch.stack(good)
+    return torch.stack(good) if good else torch.zeros(0, 8)
 
 
 class Norm(torch.nn.Module):
