@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 import forkpoint
+from cases import verdict_of
 from forkpoint.model.log import Ending, LogEvent, LogKind, Work
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.json_report import render_json
+from forkpoint.report.text import render_text
 from ingest.encode import encode
+from looping import for_each
 from small_jobs import MODULE, STEP_NS, TORCH, SmallJob
 
 SECOND = 10**9
@@ -305,3 +308,29 @@ def test_a_rank_is_not_said_never_to_have_joined_for_a_key_of_a_smaller_group() 
     assert "rank 2 did not join the job" not in said(
         forkpoint.diagnose(SmallJob(4).capture((), events=events, logs=logs))
     )
+
+
+@for_each("number, told", [("0005", True), ("0021", False)])
+def test_messages_are_said_to_be_paired_wrongly_only_where_later_ones_came(number: str, told: bool) -> None:
+    verdict = verdict_of(number)
+
+    assert ("paired with the wrong ones" in verdict.headline) is told
+    assert ("pair with the wrong ones" in verdict.summary) is told
+
+
+def test_of_two_ends_that_count_differently_neither_is_said_to_have_issued_one_too_many() -> None:
+    told = verdict_of("0100")
+
+    assert told.suspects == ()
+    assert not any("extra" in text for text in (told.summary, told.headline))
+
+
+def test_a_rank_is_not_said_to_have_computed_wrong_values_where_the_data_of_all_is_the_reading() -> None:
+    assert "computed wrong values" not in said(verdict_of("0138"))
+
+
+def test_several_ranks_were_and_one_was() -> None:
+    told = render_text(verdict_of("0021"), width=100, verbose=True)
+
+    assert "ranks 0-3 were asked for a dump" in str(told)
+    assert "ranks 0-3 was" not in str(told)

@@ -27,6 +27,11 @@ def issuing(divergence: Divergence) -> tuple[Cohort, ...]:
     return tuple(c for c in divergence.cohorts if c.op is not None)
 
 
+def pairs_wrongly(divergence: Divergence) -> bool:
+    """Calls of both sides meet at the slot of a shift, so that each is taken for another one. Otherwise one side just waits."""
+    return len(issuing(divergence)) > 1
+
+
 def same_op(divergence: Divergence) -> bool:
     return len({c.op for c in issuing(divergence)}) == 1
 

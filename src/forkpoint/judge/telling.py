@@ -164,6 +164,8 @@ def tell_reading(reading: Hypothesis) -> str:
     who = " or ".join(plain_ranks(side) for side in sides) if 0 < len(sides) <= _MAX_SIDES else "a rank"
     plural = len(sides) == 1 and len(sides[0]) > 1
     done = _PERHAPS_MANY.get(reading.cause) if plural else None
+    if reading.cause is Cause.DIVERGENT_PATH and Cause.METADATA_MISMATCH in reading.alternatives:
+        done = "made another call or used other sizes"
     return f"{who} {done or _PERHAPS.get(reading.cause, _NOBODY.get(reading.cause, 'failed'))}"
 
 

@@ -94,7 +94,7 @@ def _store_gone(incident: Incident) -> Iterator[Hypothesis]:
         return
     ranks = tuple(sorted({e.rank for e in lost if e.rank is not None}))
     keeper = () if 0 in ranks else (0,)
-    ended = "the process that keeps the store (mostly rank 0) had ended"
+    ended = "the process that hosts the store (usually rank 0) had ended"
     yield Hypothesis(
         Cause.RANK_LOST,
         (),
@@ -129,7 +129,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
         yield Hypothesis(
             Cause.DIVERGENT_PATH,
             (),
-            f"{who_is_meant((), places[:MAX_SIDES])} was at another call than its peers",
+            f"{who_is_meant((), places[:MAX_SIDES])} made another call than the others, or the same with another size",
             "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?",
             alternatives=(Cause.METADATA_MISMATCH,),
             sides=places[:MAX_SIDES],
@@ -150,7 +150,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
         asks="the dumps of all ranks",
     )
     yield size
-    yield replace(size, cause=Cause.DIVERGENT_PATH, says=f"{who} was at another call than its peers")
+    yield replace(size, cause=Cause.DIVERGENT_PATH, says=f"{who} made another call than the others")
 
 
 def _other_models(incident: Incident) -> Iterator[Hypothesis]:
@@ -365,7 +365,9 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
         yield Hypothesis(
             Cause.SILENT_CORRUPTION,
             named,
-            f"{who_is_meant(named, ())} computed wrong values",
+            "most ranks at once, so the data or the optimisation is the cause and not a rank"
+            if first.alike
+            else f"{who_is_meant(named, ())} computed wrong values",
             what_to_recheck(first),
             supports=cite_out_of_line(first, incident.capture.values),
             plain="the data or the optimisation is the cause" if first.alike else "",

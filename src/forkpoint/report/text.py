@@ -4,6 +4,7 @@ One screen, whatever the size of the job, plus the fork in the source and its pa
 truncated: `-v` shows them.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
@@ -368,7 +369,8 @@ def _describe_moment(moment: Moment) -> str:
     when = moment.utc[11:] if moment.utc else f"{printed}, own clock,"
     by = "by " if moment.bound else ""
     who = f"{name_ranks(moment.ranks, max_ranges=2)} " if moment.ranks else f"{moment.host}: " if moment.host else ""
-    return f"{by}{when} {who}{moment.says}"
+    says = re.sub(r"^was ", "were ", moment.says) if len(moment.ranks) > 1 else moment.says
+    return f"{by}{when} {who}{says}"
 
 
 def _describe_evidence(item: Evidence, name: str) -> str:

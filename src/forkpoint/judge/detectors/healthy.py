@@ -68,7 +68,7 @@ def _well_by_logs(incident: Incident) -> str | None:
     if incident.timeline.traces:
         in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
         ended = in_flight and not incident.outlived_timeout and _say_done(incident) >= set(incident.timeline.world)
-        return "every rank says that it was done: the dumps were taken while the job ran" if ended else None
+        return "every rank logged that it was done; the dumps were taken while the job ran" if ended else None
     if _all_ended_in_order(incident):
         return "the job ended in order, and no log reports a failure after that"
     if _all_were_interrupted(incident):
