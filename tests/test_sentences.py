@@ -1,15 +1,23 @@
 """Sentences about evidence, each tried on evidence where it would be false: it must not be printed there."""
 
 import shutil
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import forkpoint
-from cases import verdict_of
+from cases import load_cases, verdict_of
+from forkpoint.judge.asking import who_is_meant
+from forkpoint.judge.cite import cite_stack
+from forkpoint.model.capture import UNNAMED_THREAD, LiveStack
+from forkpoint.model.headline import definite, plain_call
+from forkpoint.model.incident import Role
 from forkpoint.model.log import Ending, LogEvent, LogKind, Work
-from forkpoint.model.verdict import Verdict
+from forkpoint.model.op import Frame
+from forkpoint.model.verdict import Cause, Hypothesis, Verdict
+from forkpoint.model.world import name_ranks
 from forkpoint.report.json_report import render_json
 from forkpoint.report.text import render_text
 from ingest.encode import encode
@@ -334,3 +342,85 @@ def test_several_ranks_were_and_one_was() -> None:
 
     assert "ranks 0-3 were asked for a dump" in str(told)
     assert "ranks 0-3 was" not in str(told)
+
+
+def test_a_refusal_without_a_rank_names_no_ranks() -> None:
+    refused = LogEvent(
+        LogKind.SIZES_DIFFER, "console.log", 7, None, "what():  op.preamble.length <= op.nbytes. 40 vs 20"
+    )
+
+    verdict = forkpoint.diagnose(hung(waiting=()).capture((0, 1, 2), events=(refused,)))
+
+    assert verdict.summary.startswith("A rank got data of another size than it expected")
+    assert not any(name_ranks(range(4)) in h.says for h in verdict.hypotheses if h.cause is Cause.METADATA_MISMATCH)
+
+
+def test_a_call_without_a_name_is_not_called_the_a() -> None:
+    assert plain_call("a call") == "a call"
+    assert definite(plain_call("a call")) == "the call"
+    assert definite("all_reduce at train.py:40") == "the all_reduce at train.py:40"
+
+
+def test_one_of_many_is_not_said_to_be_one_of_the_first_three() -> None:
+    reading = Hypothesis(Cause.HOST_STALL, (), "", "", sides=((0,), (1,), (2,), (5,)))
+    told = str(render_text(replace(verdict_of("0084"), hypotheses=(reading,)), width=120))
+
+    assert "host-stall of one of ranks 0-2,5" in told
+    assert who_is_meant((), reading.sides) == "one of ranks 0-2,5"
+
+
+@for_each("number, told", [("0018", "rank 1 is here"), ("0007", "rank 1 diverged here"), ("0032", None)])
+def test_a_rank_that_is_stuck_or_gone_is_not_said_to_have_diverged(number: str, told: str | None) -> None:
+    case = next(case for case in load_cases() if case.number == number)
+    verdict = forkpoint.diagnose(case.capture, source=case.capture.parent / "source", picture=True, embed_source=True)
+    shown = str(render_text(verdict, width=120))
+
+    assert " --> " in shown
+    assert (told in shown) if told else ("diverged here" not in shown)
+
+
+def test_a_rank_in_the_else_of_a_branch_is_not_said_to_be_under_its_condition(tmp_path: Path) -> None:
+    program = """\
+    import queue
+
+    import torch.distributed as dist
+
+
+    def main(rank, batches):
+        if rank == 0:
+            serve()
+        else:
+            work(batches)
+
+
+    def work(batches):
+        batch = batches.get()
+        dist.all_reduce(batch)
+
+
+    main(dist.get_rank(), queue.Queue())
+    """
+    (tmp_path / "worker.py").write_text(textwrap.dedent(program))
+    at = str(tmp_path / "worker.py")
+    stack = (Frame("get", "/usr/lib/python3.12/queue.py", 171), Frame("work", at, 14), Frame("main", at, 10))
+    capture = hung().capture(stacks=(LiveStack(3, "rank_3.txt", 1, (*stack, Frame("<module>", at, 18))),))
+
+    why = forkpoint.diagnose(capture, source=tmp_path).sites[0].why
+
+    assert why == "rank 3 is stuck here, where `rank == 0` was false"
+
+
+def test_a_rank_that_is_behind_is_not_said_to_wait_in_its_last_call() -> None:
+    verdict = verdict_of("0061", source=True)
+    behind = {rank for c in verdict.divergence.cohorts if c.role is Role.BEHIND for rank in c.ranks}  # type: ignore[union-attr]
+
+    assert behind
+    assert not any(f"rank {rank} waits here" in (site.why or "") for rank in behind for site in verdict.sites)
+
+
+def test_a_helper_thread_is_not_said_to_be_what_the_main_thread_waits_for() -> None:
+    stack = (Frame("control", "/train/launch.py", 17), Frame("get", "/usr/lib/python3.12/queue.py", 171))
+
+    cited = cite_stack(LiveStack(5, "rank_5.txt", 7, stack, UNNAMED_THREAD))
+
+    assert cited.says.startswith("its main thread waited, while another thread was in control (launch.py:17)")

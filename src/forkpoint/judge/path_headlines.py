@@ -6,7 +6,7 @@ from forkpoint.judge.departures import Departed, Departure
 from forkpoint.judge.refusal import Refusal
 from forkpoint.judge.stacks import Handling
 from forkpoint.judge.telling import call_of, others, raised, wait_for, waiting
-from forkpoint.model.headline import plain_call, plain_place, plain_ranks, with_endings
+from forkpoint.model.headline import definite, plain_call, plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, Shift
 
 
@@ -55,7 +55,7 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
         return ()
     rest = others(usual.ranks, odd, incident)
     if went_without(divergence, own, usual, incident):
-        missed = f"without the {_sized_call(usual)} that {rest} made"
+        missed = f"without {definite(_sized_call(usual))} that {rest} made"
         return (f"{plain_ranks(odd)} went on to {call_of(own)} {missed}", f"{plain_ranks(odd)} went on {missed}")
     same = plain_call(own.op) == plain_call(usual.op) and not plain_place(usual.stack)
     theirs = f"another {_sized_call(usual)}" if same else call_of(usual)
@@ -83,7 +83,7 @@ def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     ranks = present[0].ranks
     who = others(ranks, odd, incident)
     wait = verb(ranks, "waits", "wait")
-    came = f"{plain_ranks(odd)} did not come to the {call_of(present[0])}, where {who} {wait}"
+    came = f"{plain_ranks(odd)} did not come to {definite(call_of(present[0]))}, where {who} {wait}"
     if divergence.channel and odd == divergence.channel[:1]:
         came = f"{plain_ranks(odd)} sent no message to {who}, which {wait} for it in {call_of(present[0])}"
         if (target := _sends_to(odd[0], incident)) not in (None, divergence.channel[1]):

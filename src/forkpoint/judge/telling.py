@@ -174,8 +174,8 @@ def undecided_headlines(finding: Finding, readings: tuple[Hypothesis, ...]) -> t
     first = next(iter(readings), None)
     seen = [*finding.headlines, barest(Cause.INCONCLUSIVE, ())]
     if first is None:
-        asked = next(iter(finding.next), None)
-        return tuple(text for state in seen for text in with_endings(state, *([f"; {asked}"] if asked else [])))
+        why = ", and the evidence does not decide why" if finding.divergence else ""
+        return tuple(f"{state}{why}" for state in finding.headlines)
     decides = (f"; {first.asks} would decide",) if first.asks else ()
     if first.cause is Cause.HEALTHY and first.divergence is not None:
         return tuple(f"{state}, most likely in the middle of a healthy step{''.join(decides)}" for state in seen)

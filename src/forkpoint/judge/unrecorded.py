@@ -136,7 +136,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
             supports=(*(standings[side[0]].evidence for side in places[:3]), cite_event(events[0])),
             asks="the dumps of all ranks",
         )
-    named, sides = (refusing, ()) if single else ((), tuple(side for side in (refusing, others) if side))
+    named, sides = (refusing, ()) if single else ((), (refusing, others) if refusing and others else ())
     cited = tuple(cite_event(e) for e in events[:4])
     decides = "PYTHONFAULTHANDLER=1 and the dumps of all ranks: where did each stand, with which sizes?"
     who = who_is_meant(named, sides)

@@ -32,6 +32,7 @@ _GONE = frozenset({LogKind.EXCEPTION, LogKind.ASYNC_ERROR, LogKind.OUT_OF_MEMORY
 _TOLD = 3
 _TEXT = 110
 _SPEAKER = re.compile(r"^(?:\[PG [^\]]{0,200}\] |\S{1,200}+ \[-?\d{1,4}\] \S{1,200}+ NCCL WARN )")
+_WHERE = re.compile(r"\[(?:enforce fail at )?/[^\s\]]{1,300}:\d{1,6}\] ?")
 
 
 def told_failures(incident: Incident) -> tuple[LogEvent, ...]:
@@ -61,15 +62,16 @@ def wanted_after_failures(incident: Incident) -> tuple[str, ...]:
 
 
 def _words(event: LogEvent) -> str:
-    """Without what only says who speaks."""
-    text = _SPEAKER.sub("", event.text).rstrip(".")
+    """Without what only says who speaks, or where in a library; a long one's first sentence."""
+    text = _WHERE.sub("", _SPEAKER.sub("", event.text))
+    text = (text.partition(". ")[0] if len(text) > _TEXT else text).rstrip(".")
     return text if len(text) <= _TEXT else f"{text[:_TEXT].rpartition(' ')[0]}..."
 
 
 def _who(event: LogEvent, incident: Incident) -> str:
     alike = {e.rank for e in incident.capture.events if e.kind is event.kind and e.pattern == event.pattern}
     ranks = sorted(rank for rank in alike if rank is not None)
-    return name_ranks(ranks) if ranks else event.speaker.host or "a line without a rank"
+    return plain_ranks(ranks) if ranks else event.speaker.host or "a line without a rank"
 
 
 def _state_leaving(incident: Incident) -> list[str]:

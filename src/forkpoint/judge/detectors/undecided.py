@@ -38,12 +38,13 @@ def _refused_size(incident: Incident) -> Finding | None:
     events, divergence = refused_sizes(incident), incident.divergence
     if not events or (divergence is not None and {e.rank for e in events}.isdisjoint(divergence.unknown)):
         return None
-    who = name_ranks(tuple(sorted({e.rank for e in events if e.rank is not None}))) or "a rank"
+    ranks = tuple(sorted({e.rank for e in events if e.rank is not None}))
+    got = f"{plain_ranks(ranks) if ranks else 'a rank'} got data of another size than {'they' if len(ranks) > 1 else 'it'} expected"
     refusal = find_refusal(incident)
     odd = refusal.divergence.odd if refusal else ()
     which = "all others brought the same size" if odd else "nothing shows which of them is at fault"
     summary = (
-        f"{who} got data of another size than it expected, and its library refused it: two ranks brought different sizes "
+        f"{got}, and the library refused it: two ranks brought different sizes "
         f"to one operation, on different paths or with different tensors, and {which}"
     )
     stood = {s.rank for s in incident.capture.stacks}
@@ -51,8 +52,7 @@ def _refused_size(incident: Incident) -> Finding | None:
     if any(e.rank not in stood for e in events):  # a rank that is aborted can still print where it was
         wanted = (*wanted, "export PYTHONFAULTHANDLER=1 on every rank: its log then says where it stood")
     cited = tuple(cite_event(event) for event in events[:4])
-    plain = f"{who.replace(',', ', ')} got data of another size than it expected"
-    return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE, headlines=(plain,))
+    return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE, headlines=(got,))
 
 
 def _parted_ops(incident: Incident) -> Finding | None:
@@ -83,7 +83,7 @@ def _state_nothing(incident: Incident) -> str:
         return "no dump was given, and the rest does not decide"
     absent = without_dumps(incident)
     missing = f", and there is none of {name_ranks(absent)}" if absent else ""
-    return f"the dumps that are there agree{missing}; that does not decide"
+    return f"the dumps show no disagreement{missing}; that does not decide"
 
 
 def _state_calls(divergence: Divergence) -> str:
