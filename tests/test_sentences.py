@@ -10,7 +10,7 @@ import pytest
 import forkpoint
 from cases import load_cases, verdict_of
 from forkpoint.judge.asking import who_is_meant
-from forkpoint.judge.cite import cite_stack
+from forkpoint.judge.cite import cite_stack, describe_stack
 from forkpoint.model.capture import UNNAMED_THREAD, LiveStack
 from forkpoint.model.headline import definite, plain_call
 from forkpoint.model.incident import Role
@@ -424,3 +424,14 @@ def test_a_helper_thread_is_not_said_to_be_what_the_main_thread_waits_for() -> N
     cited = cite_stack(LiveStack(5, "rank_5.txt", 7, stack, UNNAMED_THREAD))
 
     assert cited.says.startswith("its main thread waited, while another thread was in control (launch.py:17)")
+
+
+def test_how_the_interpreter_waits_is_not_said_to_be_the_call() -> None:
+    """py-spy's native frames of `with self.lock`, and of a call into a library."""
+    waits = (Frame("??", "libc.so.6", 0), Frame("lock_PyThread_acquire_lock", "python3.11", 0))
+    user = Frame("Cache.get", "/train/cache.py", 18)
+
+    assert describe_stack((*waits, user)) == "in Cache.get (cache.py:18)"
+    assert describe_stack((Frame("cudaStreamSynchronize", "libcudart.so.12", 0), user)).startswith("in cudaStream")
+    headline = forkpoint.diagnose(hung().capture(stacks=(LiveStack(3, "rank_3.txt", 1, (*waits, user)),))).headline
+    assert headline.startswith("Rank 3 is still in `get` (cache.py:18)")

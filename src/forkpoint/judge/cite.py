@@ -6,7 +6,7 @@ from forkpoint.diverge.cohorts import frontier_op
 from forkpoint.evidence.machine.places import place_of_bus
 from forkpoint.judge.symptom import is_pending, without_dumps
 from forkpoint.model.capture import UNNAMED_THREAD, LiveStack, Remark
-from forkpoint.model.frames import is_user_code, short_name, user_place
+from forkpoint.model.frames import is_user_code, short_name, user_place, without_runtime
 from forkpoint.model.incident import Cohort, Divergence, Incident, Role
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Op, Stack
@@ -90,7 +90,7 @@ def has_log(rank: int, incident: Incident) -> bool:
 
 
 def describe_stack(stack: Stack) -> str:
-    inner = stack[0]
+    inner = without_runtime(stack)[0]
     where = f"in {inner.name} ({short_name(inner.filename)}:{inner.line})"
     place = user_place(stack)
     return where if is_user_code(inner) or not place else f"{where}, called from {place}"

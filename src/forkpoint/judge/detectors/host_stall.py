@@ -50,7 +50,7 @@ from forkpoint.judge.stacks import (
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
 from forkpoint.judge.telling import wait_for
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.frames import bare_name, in_side_thread, is_user_code, short_name, user_frames
+from forkpoint.model.frames import bare_name, in_side_thread, is_user_code, short_name, user_frames, without_runtime
 from forkpoint.model.headline import plain_place, plain_ranks, quoted, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
@@ -311,6 +311,7 @@ def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incid
 
 def _what_is_called(stack: Stack) -> str:
     """`` `json.loads` ``: what the user's own line calls; the function of that line where it calls nothing."""
+    stack = without_runtime(stack)
     inside = tuple(takewhile(lambda frame: not is_user_code(frame), stack))
     called = (inside if len(inside) < len(stack) else stack[:1])[-1:] or stack[:1]
     return next((quoted(_qualified(one) if inside else bare_name(one)) for one in called), None) or "a call"
