@@ -28,6 +28,7 @@ from forkpoint.judge.stacks import (
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, without_dumps
 from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.model.capture import LiveStack
+from forkpoint.model.headline import plain_place, plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Hypothesis
@@ -248,12 +249,16 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
     making = [s for s in inside if is_making_group(s.stack)]
     if outside and inside:
         ranks = tuple(sorted(s.rank for s in outside))
+        places = {plain_place(s.stack) for s in outside} - {None}
         yield Hypothesis(
             Cause.HOST_STALL,
             ranks,
             f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} held outside communication while the others wait",
             f"py-spy dump --native --pid <pid of rank {ranks[0]}>, twice: is it at the same line?",
             supports=tuple(cite_stack(s) for s in (*outside[:2], *inside[:1])),
+            plain=f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} stuck at {places.pop()}"
+            if len(places) == 1
+            else "",
             asks=f"a second stack of rank {ranks[0]}",
         )
         yield Hypothesis(
@@ -326,6 +331,7 @@ def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
     who = who_is_meant(named, left)
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
     decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
+    at = plain_place(standings[sides[0][0]].stack) if one_odd else None
     for cause, says, others in (
         (
             Cause.DIVERGENT_PATH,
@@ -342,6 +348,9 @@ def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
             alternatives=others,
             sides=left,
             supports=cited,
+            plain=f"{plain_ranks(named)} (at {at}) made another call than the others, or used other sizes"
+            if at and cause is Cause.DIVERGENT_PATH
+            else "",
             asks="the dumps of all ranks",
         )
 
