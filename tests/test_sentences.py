@@ -11,6 +11,7 @@ import forkpoint
 from cases import load_cases, verdict_of
 from forkpoint.judge.asking import who_is_meant
 from forkpoint.judge.cite import cite_stack, describe_stack
+from forkpoint.judge.telling import raised
 from forkpoint.model.capture import UNNAMED_THREAD, LiveStack
 from forkpoint.model.headline import definite, plain_call
 from forkpoint.model.incident import Role
@@ -435,3 +436,50 @@ def test_how_the_interpreter_waits_is_not_said_to_be_the_call() -> None:
     assert describe_stack((Frame("cudaStreamSynchronize", "libcudart.so.12", 0), user)).startswith("in cudaStream")
     headline = forkpoint.diagnose(hung().capture(stacks=(LiveStack(3, "rank_3.txt", 1, (*waits, user)),))).headline
     assert headline.startswith("Rank 3 is still in `get` (cache.py:18)")
+
+
+def interrupted(file: str, rank: int) -> LogEvent:
+    return LogEvent(LogKind.EXCEPTION, file, 40, rank, "KeyboardInterrupt", exception="KeyboardInterrupt")
+
+
+def test_a_job_that_a_person_interrupted_is_not_said_to_have_ended_in_order() -> None:
+    logs = tuple((f"rank_{rank}.log", rank) for rank in range(2))
+    ends = {file: Ending(("bye",), done=30) for file, _ in logs}
+    capture = SmallJob(2).capture((), logs=logs)
+
+    calm = forkpoint.diagnose(replace(capture, log_ends=ends)).headline
+    told = forkpoint.diagnose(replace(capture, log_ends=ends, events=tuple(interrupted(*log) for log in logs))).headline
+
+    assert "the job ended in order" in calm
+    assert told == "No fault found: a person interrupted the job, and no log reports a failure before that."
+
+
+@for_each("seq, told", [(1, "never joined the job"), (113, "did not come when the others made a communicator")])
+def test_a_rank_of_a_job_that_has_communicated_is_not_said_never_to_have_joined(seq: int, told: str) -> None:
+    key = LogEvent(LogKind.STORE, "rank_1.log", 9, 1, "wait timeout", exception="DistStoreError")
+    work = Work("ALLREDUCE", seq, 4, 4, 20_000, 20_010)
+    timeout = LogEvent(LogKind.WATCHDOG_TIMEOUT, "rank_0.log", 8, 0, "Watchdog", seq=seq, work=work)
+    logs = tuple((f"rank_{rank}.log", rank) for rank in range(4))
+
+    readings = forkpoint.diagnose(SmallJob(4).capture((), events=(key, timeout), logs=logs)).hypotheses
+
+    assert [told in h.says for h in readings if h.cause is Cause.NEVER_JOINED] == [True]
+
+
+def test_a_library_s_own_source_line_is_not_quoted_as_what_it_says() -> None:
+    text = "RuntimeError: [/w/gloo/unbound_buffer.cc:129] Timed out waiting 60000ms for send operation to complete"
+    event = LogEvent(LogKind.PEER_TIMEOUT, "rank_0.log", 8, 0, text, exception="RuntimeError")
+
+    assert raised(event)[0] == 'RuntimeError ("Timed out waiting 60000ms for send operation to complete")'
+
+
+def test_a_program_that_ended_is_not_said_to_be_in_a_call() -> None:
+    stack = (Frame("_shutdown", "/usr/lib/python3.12/threading.py", 1590),)
+    report = (Frame("report", "/train/metrics.py", 6),)
+    live = LiveStack(3, "rank_3.txt", 1, stack, None, 1, (("reporter", report),))
+
+    headline = forkpoint.diagnose(hung().capture(stacks=(live,))).headline
+
+    assert headline.startswith(
+        "Rank 3 has ended its program, and its process waits for another of its threads (metrics.py:6)"
+    )

@@ -111,10 +111,9 @@ def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     place = plain_place(own.stack) if own else None
     seen = f" (seen at {place})" if place else ""
     if not odd:
-        sides = " and ".join(plain_ranks(side) for side in divergence.sides[:2])
-        return with_endings(
-            f"{sides} are {many} {word} apart: one side skipped or added {verb(range(count), 'it', 'them')}", seen
-        )
+        usual, other = (plain_ranks(side) for side in divergence.sides[:2])
+        apart = f"{other} {verb(divergence.sides[1], 'is', 'are')} {many} {word} apart from {usual}"
+        return with_endings(f"{apart}: one side skipped or added {verb(range(count), 'it', 'them')}", seen)
     done = (
         f"skipped {many} {word}{_towards(divergence)}"
         if shift.by > 0

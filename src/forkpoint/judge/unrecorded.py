@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant
+from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
 from forkpoint.judge.blame import TIMEOUTS, find_closings
 from forkpoint.judge.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_event, cite_stack, verb
@@ -190,7 +190,8 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
         ranks = tuple(sorted({p.rank for p in progress}))
         if ranks:
             decides = f"the dumps and stacks of {name_ranks(ranks)}: forkpoint diagnose DUMPS LOGS"
-            told = f"{name_ranks(ranks)} {says} at {place}"
+            did = says.replace("is stuck on its host", "are stuck on their hosts") if len(ranks) > 1 else says
+            told = f"{name_ranks(ranks)} {did} at {place}"
             yield Hypothesis(
                 cause, ranks, told, decides, supports=cited, asks=f"the dump and {ask_stack(ranks, incident)}"
             )
@@ -221,10 +222,30 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
         return
     few = 2 * len(silent) < len(incident.timeline.world)
     named, sides = (silent, ()) if few else ((), tuple((rank,) for rank in silent[:MAX_SIDES]))
+    who = who_is_meant(named, sides) if silent else "a rank"
+    if any(
+        e.work is not None and (e.work.seq or 0) > 1 for e in incident.capture.events
+    ):  # the job had begun to communicate
+        made = f"{who} did not come when the others made a communicator"
+        asked = f"the stacks of {whom_to_ask(named, sides)}"
+        cited = tuple(cite_event(e) for e in events[:3])
+        others = (Cause.DIVERGENT_PATH, Cause.HOST_STALL)
+        yield Hypothesis(
+            Cause.NEVER_JOINED,
+            named,
+            made,
+            asked,
+            alternatives=others,
+            sides=sides,
+            supports=cited,
+            plain=made,
+            asks=asked,
+        )
+        return
     yield Hypothesis(
         Cause.NEVER_JOINED,
         named,
-        f"{who_is_meant(named, sides) if silent else 'some rank'} never joined the job",
+        f"{who} never joined the job",
         "on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?",
         alternatives=(Cause.HOST_STALL,),
         sides=sides,

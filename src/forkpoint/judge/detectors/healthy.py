@@ -70,6 +70,8 @@ def _well_by_logs(incident: Incident) -> str | None:
         ended = in_flight and not incident.outlived_timeout and _say_done(incident) >= set(incident.timeline.world)
         return "every rank logged that it was done; the dumps were taken while the job ran" if ended else None
     if _all_ended_in_order(incident):
+        if any(e.exception == _BY_A_PERSON for e in incident.capture.events):
+            return "a person interrupted the job, and no log reports a failure before that"
         return "the job ended in order, and no log reports a failure after that"
     if _all_were_interrupted(incident):
         return (

@@ -304,8 +304,10 @@ def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incid
     place = plain_place(stacks[0].stack)
     at = f" ({place})" if place else ""
     doing = f"rank {stacks[0].rank} is still in {_what_is_called(stacks[0].stack)}{at}"
-    if bare_name(stacks[0].stack[0]) == "_shutdown" and not place:  # of threading: the interpreter is about to exit
-        doing = f"rank {stacks[0].rank} has ended its program, and its process waits for its other threads"
+    if bare_name(without_runtime(stacks[0].stack)[0]) == "_shutdown" and not place:  # threading's, at the program's end
+        kept = {plain_place(other) for _, other in stacks[0].others} - {None}
+        at = f" ({kept.pop()})" if len(kept) == 1 else ""
+        doing = f"rank {stacks[0].rank} has ended its program, and its process waits for another of its threads{at}"
     if len(behind) > 1:
         return with_endings(f"{plain_ranks(behind)} did not come to the call of the others", f"; {doing}")
     return (*with_endings(doing, *wait), *with_endings(f"{plain_ranks(behind)} is held on its host", *wait))

@@ -6,7 +6,7 @@ from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, inc
 from forkpoint.judge.recorder_settings import how_to_record
 from forkpoint.judge.refusal import find_refusal, refused_sizes
 from forkpoint.judge.symptom import dumps_are_empty, recorder_was_off, without_dumps
-from forkpoint.judge.telling import call_of
+from forkpoint.judge.telling import call_of, got_other_size
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
 from forkpoint.model.verdict import Action, Finding
@@ -38,8 +38,7 @@ def _refused_size(incident: Incident) -> Finding | None:
     events, divergence = refused_sizes(incident), incident.divergence
     if not events or (divergence is not None and {e.rank for e in events}.isdisjoint(divergence.unknown)):
         return None
-    ranks = tuple(sorted({e.rank for e in events if e.rank is not None}))
-    got = f"{plain_ranks(ranks) if ranks else 'a rank'} got data of another size than {'they' if len(ranks) > 1 else 'it'} expected"
+    got = got_other_size(events)
     refusal = find_refusal(incident)
     odd = refusal.divergence.odd if refusal else ()
     which = "all others brought the same size" if odd else "nothing shows which of them is at fault"
