@@ -12,11 +12,11 @@ from bench.page_browser import find_chromium, launch
 from forkpoint.cli import main
 
 PICTURE = Path(__file__).parent / "pictures" / "report.png"
-_WIDTH, _HEIGHT = 1100, 850
+_WIDTH, _HEIGHT = 1280, 800
 
 
 def draw(chromium: str, report: Path) -> bytes:
-    """The first screen: the answer, and the ranks below it."""
+    """The first screen: sentence, lanes, code, change and evidence."""
     with sync_playwright() as playwright:
         browser = launch(playwright, chromium)
         page = browser.new_context(viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme="light").new_page()

@@ -50,6 +50,8 @@ def test_confidence_is_shown_only_where_something_is_claimed(verdict: forkpoint.
 def test_what_does_not_exist_is_said_as_such() -> None:
     with pytest.raises(ForkpointError, match="no/such/folder: no such file or directory"):
         forkpoint.diagnose("no/such/folder")
+    with pytest.raises(ForkpointError, match="no path was given"):
+        forkpoint.diagnose([])
     with pytest.raises(ForkpointError, match="source no/such/folder"):
         forkpoint.diagnose(DEMO, source="no/such/folder")
 

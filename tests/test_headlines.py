@@ -31,6 +31,9 @@ FROM_EVIDENCE = {
     "0012": "Rank 2 ended its program; the other 3 waited for it in all_reduce.",
     "0005": "Rank 2 skipped one message to rank 3, so that later messages are paired with the wrong ones (seen at train.py:19).",
     "0010": "Rank 0 made one call too many, so that later calls are paired with the wrong ones of the other 3 (seen at train.py:24).",
+    "0021": "Rank 1 skipped one message to rank 2; rank 2 waits for it in recv (link.py:13).",
+    "0077": "Rank 2 sent no message to rank 3, which waits for it in recv at ring.py:38; rank 2 waits in a send to rank 0.",
+    "0100": "Rank 0 made one recv more (reporting.py:31) than rank 3 made sends to it between the same collectives: one of them skipped a message or added one.",
     "0042": "Rank 2 did not come to the all_reduce at train.py:21, where rank 3 waits; rank 2 waits at train.py:36.",
     "0015": "Ranks 0-3 make the same calls in different orders, from stats.py:20 on.",
     "0016": "Rank 0 waits in group grads (train.py:16) and rank 1 in group stats (train.py:21), each for the other; they use the groups in different orders.",
@@ -43,7 +46,7 @@ FROM_EVIDENCE = {
     "0039": "All 4 ranks are in all_reduce (train.py:23), and it does not finish; a network error came before the timeout.",
     "0031": "Rank 1 left no dump, and its log ends without a word about the failure: gone or stopped; the other 3 wait for it in all_reduce (train.py:34).",
     "0038": "Rank 2 never joined the job: it is still in `wait_for_staging` (train.py:13); the other 3 waited for it at start-up.",
-    "0079": "Rank 2 built another model than the others, and DDP refused to start: rank 2 holds 4 parameters, ranks 0-1,3 hold 6 parameters.",
+    "0079": "Rank 2 built another model than the others, and DDP refused to start: rank 2 holds 4 parameters, ranks 0-1 and 3 hold 6 parameters.",
     "0036": "Rank 0 came to all_reduce (train.py:30) 20.7 s after the other 3, later than the timeout allows.",
     "0137": "Rank 1 held other values than the other replicas at step 20; all was equal at step 10; an update was skipped.",
     "0006": "No fault found: all 4 ranks agree on every call that their dumps hold, and none is waiting.",
@@ -52,8 +55,10 @@ FROM_EVIDENCE = {
     "0049": "Rank 1 went on to all_gather at train.py:11 without the all_reduce at train.py:24 that the other 3 made.",
 }
 UNDECIDED = {
+    "0107": "Rank 2 got data of another size than it expected: most likely rank 3 or ranks 0-1 made another call or used other sizes; the dumps of all ranks would decide.",
+    "0138": "Losses or gradients of ranks 0-3 were out of line at step 36: most likely the data or the optimisation is the cause; the batches of that step would decide.",
     "0061": "Ranks 0-5 and 7-15 wait in all_reduce at train.py:22, most likely in the middle of a healthy step; dumps taken ten seconds later would decide.",
-    "0084": "Rank 2 failed with DistNetworkError: most likely the process that keeps the store (mostly rank 0) had ended; the end of the log of rank 0 would decide.",
+    "0084": "Rank 2 failed with DistNetworkError: most likely the process that hosts the store (usually rank 0) had ended; the end of the log of rank 0 would decide.",
 }
 WITH_SOURCE = {
     "0002": "Rank 3 caught `CorruptSample` at train.py:54 and went on without the all_reduce of ranks 0-2.",

@@ -1,16 +1,28 @@
 """Sentences about evidence, each tried on evidence where it would be false: it must not be printed there."""
 
 import shutil
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import forkpoint
+from cases import load_cases, verdict_of
+from forkpoint.judge.asking import who_is_meant
+from forkpoint.judge.cite import cite_stack, describe_stack
+from forkpoint.judge.telling import raised
+from forkpoint.model.capture import UNNAMED_THREAD, LiveStack
+from forkpoint.model.headline import definite, plain_call
+from forkpoint.model.incident import Role
 from forkpoint.model.log import Ending, LogEvent, LogKind, Work
-from forkpoint.model.verdict import Verdict
+from forkpoint.model.op import Frame
+from forkpoint.model.verdict import Cause, Hypothesis, Verdict
+from forkpoint.model.world import name_ranks
 from forkpoint.report.json_report import render_json
+from forkpoint.report.text import render_text
 from ingest.encode import encode
+from looping import for_each
 from small_jobs import MODULE, STEP_NS, TORCH, SmallJob
 
 SECOND = 10**9
@@ -304,4 +316,170 @@ def test_a_rank_is_not_said_never_to_have_joined_for_a_key_of_a_smaller_group() 
 
     assert "rank 2 did not join the job" not in said(
         forkpoint.diagnose(SmallJob(4).capture((), events=events, logs=logs))
+    )
+
+
+@for_each("number, told", [("0005", True), ("0021", False)])
+def test_messages_are_said_to_be_paired_wrongly_only_where_later_ones_came(number: str, told: bool) -> None:
+    verdict = verdict_of(number)
+
+    assert ("paired with the wrong ones" in verdict.headline) is told
+    assert ("pair with the wrong ones" in verdict.summary) is told
+
+
+def test_of_two_ends_that_count_differently_neither_is_said_to_have_issued_one_too_many() -> None:
+    told = verdict_of("0100")
+
+    assert told.suspects == ()
+    assert not any("extra" in text for text in (told.summary, told.headline))
+
+
+def test_a_rank_is_not_said_to_have_computed_wrong_values_where_the_data_of_all_is_the_reading() -> None:
+    assert "computed wrong values" not in said(verdict_of("0138"))
+
+
+def test_several_ranks_were_and_one_was() -> None:
+    told = render_text(verdict_of("0021"), width=100, verbose=True)
+
+    assert "ranks 0-3 were asked for a dump" in str(told)
+    assert "ranks 0-3 was" not in str(told)
+
+
+def test_a_refusal_without_a_rank_names_no_ranks() -> None:
+    refused = LogEvent(
+        LogKind.SIZES_DIFFER, "console.log", 7, None, "what():  op.preamble.length <= op.nbytes. 40 vs 20"
+    )
+
+    verdict = forkpoint.diagnose(hung(waiting=()).capture((0, 1, 2), events=(refused,)))
+
+    assert verdict.summary.startswith("A rank got data of another size than it expected")
+    assert not any(name_ranks(range(4)) in h.says for h in verdict.hypotheses if h.cause is Cause.METADATA_MISMATCH)
+
+
+def test_a_call_without_a_name_is_not_called_the_a() -> None:
+    assert plain_call("a call") == "a call"
+    assert definite(plain_call("a call")) == "the call"
+    assert definite("all_reduce at train.py:40") == "the all_reduce at train.py:40"
+
+
+def test_one_of_many_is_not_said_to_be_one_of_the_first_three() -> None:
+    reading = Hypothesis(Cause.HOST_STALL, (), "", "", sides=((0,), (1,), (2,), (5,)))
+    told = str(render_text(replace(verdict_of("0084"), hypotheses=(reading,)), width=120))
+
+    assert "host-stall of one of ranks 0-2,5" in told
+    assert who_is_meant((), reading.sides) == "one of ranks 0-2,5"
+
+
+@for_each("number, told", [("0018", "rank 1 is here"), ("0007", "rank 1 diverged here"), ("0032", None)])
+def test_a_rank_that_is_stuck_or_gone_is_not_said_to_have_diverged(number: str, told: str | None) -> None:
+    case = next(case for case in load_cases() if case.number == number)
+    verdict = forkpoint.diagnose(case.capture, source=case.capture.parent / "source", picture=True, embed_source=True)
+    shown = str(render_text(verdict, width=120))
+
+    assert " --> " in shown
+    assert (told in shown) if told else ("diverged here" not in shown)
+
+
+def test_a_rank_in_the_else_of_a_branch_is_not_said_to_be_under_its_condition(tmp_path: Path) -> None:
+    program = """\
+    import queue
+
+    import torch.distributed as dist
+
+
+    def main(rank, batches):
+        if rank == 0:
+            serve()
+        else:
+            work(batches)
+
+
+    def work(batches):
+        batch = batches.get()
+        dist.all_reduce(batch)
+
+
+    main(dist.get_rank(), queue.Queue())
+    """
+    (tmp_path / "worker.py").write_text(textwrap.dedent(program))
+    at = str(tmp_path / "worker.py")
+    stack = (Frame("get", "/usr/lib/python3.12/queue.py", 171), Frame("work", at, 14), Frame("main", at, 10))
+    capture = hung().capture(stacks=(LiveStack(3, "rank_3.txt", 1, (*stack, Frame("<module>", at, 18))),))
+
+    why = forkpoint.diagnose(capture, source=tmp_path).sites[0].why
+
+    assert why == "rank 3 is stuck here, where `rank == 0` was false"
+
+
+def test_a_rank_that_is_behind_is_not_said_to_wait_in_its_last_call() -> None:
+    verdict = verdict_of("0061", source=True)
+    behind = {rank for c in verdict.divergence.cohorts if c.role is Role.BEHIND for rank in c.ranks}  # type: ignore[union-attr]
+
+    assert behind
+    assert not any(f"rank {rank} waits here" in (site.why or "") for rank in behind for site in verdict.sites)
+
+
+def test_a_helper_thread_is_not_said_to_be_what_the_main_thread_waits_for() -> None:
+    stack = (Frame("control", "/train/launch.py", 17), Frame("get", "/usr/lib/python3.12/queue.py", 171))
+
+    cited = cite_stack(LiveStack(5, "rank_5.txt", 7, stack, UNNAMED_THREAD))
+
+    assert cited.says.startswith("its main thread waited, while another thread was in control (launch.py:17)")
+
+
+def test_how_the_interpreter_waits_is_not_said_to_be_the_call() -> None:
+    """py-spy's native frames of `with self.lock`, and of a call into a library."""
+    waits = (Frame("??", "libc.so.6", 0), Frame("lock_PyThread_acquire_lock", "python3.11", 0))
+    user = Frame("Cache.get", "/train/cache.py", 18)
+
+    assert describe_stack((*waits, user)) == "in Cache.get (cache.py:18)"
+    assert describe_stack((Frame("cudaStreamSynchronize", "libcudart.so.12", 0), user)).startswith("in cudaStream")
+    headline = forkpoint.diagnose(hung().capture(stacks=(LiveStack(3, "rank_3.txt", 1, (*waits, user)),))).headline
+    assert headline.startswith("Rank 3 is still in `get` (cache.py:18)")
+
+
+def interrupted(file: str, rank: int) -> LogEvent:
+    return LogEvent(LogKind.EXCEPTION, file, 40, rank, "KeyboardInterrupt", exception="KeyboardInterrupt")
+
+
+def test_a_job_that_a_person_interrupted_is_not_said_to_have_ended_in_order() -> None:
+    logs = tuple((f"rank_{rank}.log", rank) for rank in range(2))
+    ends = {file: Ending(("bye",), done=30) for file, _ in logs}
+    capture = SmallJob(2).capture((), logs=logs)
+
+    calm = forkpoint.diagnose(replace(capture, log_ends=ends)).headline
+    told = forkpoint.diagnose(replace(capture, log_ends=ends, events=tuple(interrupted(*log) for log in logs))).headline
+
+    assert "the job ended in order" in calm
+    assert told == "No fault found: a person interrupted the job, and no log reports a failure before that."
+
+
+@for_each("seq, told", [(1, "never joined the job"), (113, "did not come when the others made a communicator")])
+def test_a_rank_of_a_job_that_has_communicated_is_not_said_never_to_have_joined(seq: int, told: str) -> None:
+    key = LogEvent(LogKind.STORE, "rank_1.log", 9, 1, "wait timeout", exception="DistStoreError")
+    work = Work("ALLREDUCE", seq, 4, 4, 20_000, 20_010)
+    timeout = LogEvent(LogKind.WATCHDOG_TIMEOUT, "rank_0.log", 8, 0, "Watchdog", seq=seq, work=work)
+    logs = tuple((f"rank_{rank}.log", rank) for rank in range(4))
+
+    readings = forkpoint.diagnose(SmallJob(4).capture((), events=(key, timeout), logs=logs)).hypotheses
+
+    assert [told in h.says for h in readings if h.cause is Cause.NEVER_JOINED] == [True]
+
+
+def test_a_library_s_own_source_line_is_not_quoted_as_what_it_says() -> None:
+    text = "RuntimeError: [/w/gloo/unbound_buffer.cc:129] Timed out waiting 60000ms for send operation to complete"
+    event = LogEvent(LogKind.PEER_TIMEOUT, "rank_0.log", 8, 0, text, exception="RuntimeError")
+
+    assert raised(event)[0] == 'RuntimeError ("Timed out waiting 60000ms for send operation to complete")'
+
+
+def test_a_program_that_ended_is_not_said_to_be_in_a_call() -> None:
+    stack = (Frame("_shutdown", "/usr/lib/python3.12/threading.py", 1590),)
+    report = (Frame("report", "/train/metrics.py", 6),)
+    live = LiveStack(3, "rank_3.txt", 1, stack, None, 1, (("reporter", report),))
+
+    headline = forkpoint.diagnose(hung().capture(stacks=(live,))).headline
+
+    assert headline.startswith(
+        "Rank 3 has ended its program, and its process waits for another of its threads (metrics.py:6)"
     )

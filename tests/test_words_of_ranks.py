@@ -282,10 +282,10 @@ def test_ranks_that_lost_the_store_are_not_said_to_have_made_other_calls(tmp_pat
     verdict = diagnose(tmp_path, logs(said))
 
     assert answer(verdict) == (Cause.INCONCLUSIVE, ())
-    assert "the process that keeps the store" in verdict.hypotheses[0].says
+    assert "the process that hosts the store" in verdict.hypotheses[0].says
 
 
 def test_a_closed_connection_beside_it_may_be_of_a_peer(tmp_path: Path) -> None:
     said = {2: raised(2, PIPE), 3: raised(3, CLOSED), 0: "step 3\n"}
 
-    assert not any("keeps the store" in h.says for h in diagnose(tmp_path, logs(said)).hypotheses)
+    assert not any("hosts the store" in h.says for h in diagnose(tmp_path, logs(said)).hypotheses)

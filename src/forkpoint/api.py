@@ -75,7 +75,10 @@ _WIDTH = 100
 
 def read(paths: Paths, progress: Progress | None = None, choice: Choice = ADMIT_BY_PROOF) -> Capture:
     """Reads one or more paths: files, folders, archives, addresses. Raises ForkpointError."""
-    return read_paths(_texts(paths), progress, choice)
+    texts = _texts(paths)
+    if not texts:
+        raise UsageError("no path was given")
+    return read_paths(texts, progress, choice)
 
 
 @overload

@@ -32,6 +32,8 @@ def test_forkpoint_alone_lists_every_command_once_by_moment(capsys: pytest.Captu
         (["diagnos", "x"], "diagnos: no such command; did you mean diagnose?"),
         (["atach"], "did you mean attach?"),
         (["frobnicate"], "forkpoint alone lists them"),
+        ([DEMO], f"{DEMO}: no such command, but a path; did you mean forkpoint diagnose {DEMO}?"),
+        (["completion"], "bash|zsh|fish"),
         (["diagnose", DEMO, "--htlm", "x"], "unrecognized argument: --htlm; did you mean --html?"),
         (["diagnose", DEMO, "--json", "out.json"], "--json > out.json"),
         (["diagnose", "--json", "out.json", DEMO], "--json > out.json"),

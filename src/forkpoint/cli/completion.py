@@ -24,7 +24,7 @@ def run(args: Namespace) -> int:
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish", help="the shell")
 
 
 COMMAND = Command(

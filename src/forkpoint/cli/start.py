@@ -59,6 +59,8 @@ def find_command(argv: Sequence[str], known: Sequence[str]) -> list[str]:
         return list(argv)
     name = argv[at]
     meant = name if name in known else _MEANT.get(name)
+    if meant not in known and Path(name).exists():
+        raise UsageError(f"{name}: no such command, but a path; did you mean forkpoint diagnose {name}?")
     if meant not in known:
         near = did_you_mean(name, [*known, *_MEANT])
         raise UsageError(f"{name}: no such command; {near or 'forkpoint alone lists them'}")

@@ -29,7 +29,7 @@ from forkpoint.evidence.rank_states import RankStates, looks_like_rank_states, r
 from forkpoint.evidence.stacks.read import looks_like_stacks, read_live_stacks
 from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
 from forkpoint.evidence.values import join_values, looks_like_values, read_values
-from forkpoint.model.capture import Capture, LiveStack, Problem, Remark, SetAside
+from forkpoint.model.capture import UNNAMED_THREAD, Capture, LiveStack, Problem, Remark, SetAside
 from forkpoint.model.frames import user_frames
 from forkpoint.model.log import NO_ENDING, Ending, LogEvent, LogKind, PrintedLine
 from forkpoint.model.traces import Traces
@@ -281,7 +281,7 @@ def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], li
         for text in texts
     ]
     nameless = [
-        Problem(stack.file, f"nothing says which rank process {pid} is; put the rank in the file name (rank_3.txt)")
+        Problem(stack.file, f"nothing says which rank process {pid} is; put its rank in the file name (rank_N.txt)")
         for text in texts
         for pid, stack in text.of_process
         if pid not in rank_of
@@ -313,7 +313,7 @@ def _with_words(texts: Sequence[TextReading], traces: Traces) -> tuple[list[Text
     return owned, [
         Problem(
             text.file,
-            f"the rank of the stack at line {text.unnamed[0].line} is not known; put the rank in the file name (rank_3.txt)",
+            f"the rank of the stack at line {text.unnamed[0].line} is not known; put its rank in the file name (rank_N.txt)",
         )
         for text in alone
         if text.file not in found
@@ -416,7 +416,7 @@ def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading, p
 def _live_stack(stacks: RankStacks, rank: int, file: str) -> LiveStack:
     helper, main = stacks.helper, stacks.main
     assert main is not None  # checked by the caller
-    named = None if helper is None or helper.kind is ThreadKind.AUTOGRAD else helper.name or "another thread"
+    named = None if helper is None or helper.kind is ThreadKind.AUTOGRAD else helper.name or UNNAMED_THREAD
     others = [(t.name or "", t.stack) for t in stacks.threads if t.kind is ThreadKind.OTHER and user_frames(t.stack)]
     on_top = len(helper.stack) if helper else 0
     return LiveStack(rank, file, stacks.line, stacks.stack, named, main.seen, tuple(others[:_OTHER_THREADS]), on_top)

@@ -14,6 +14,8 @@ def who_is_meant(named: tuple[int, ...], sides: Sides) -> str:
         return name_ranks(named)
     if not sides:
         return "a rank"
+    if len(sides) > 2 and all(len(side) == 1 for side in sides):
+        return f"one of {name_ranks(rank for side in sides for rank in side)}"
     shown = [name_ranks(side) for side in sides[:3]]
     left = len(sides) - len(shown)
     more = [] if not left else ["another one"] if left == 1 else [f"one of {left} others"]

@@ -54,6 +54,11 @@ def _was_dumped_before(rank: int, incident: Incident) -> bool:
     return any(e.kind is LogKind.SIZES_DIFFER or blames_peers(e) for e in incident.said.get(rank, ()))
 
 
+def pairs_wrongly(divergence: Divergence) -> bool:
+    """Calls of both sides meet at the slot of a shift, so that each is taken for another one. Otherwise one side just waits."""
+    return len(issuing(divergence)) > 1
+
+
 def same_op(divergence: Divergence) -> bool:
     return len({c.op for c in issuing(divergence)}) == 1
 

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from forkpoint.diverge.cohorts import frontier_op
 from forkpoint.evidence.machine.places import place_of_bus
 from forkpoint.judge.symptom import is_pending, without_dumps
-from forkpoint.model.capture import LiveStack, Remark
-from forkpoint.model.frames import is_user_code, short_name, user_place
+from forkpoint.model.capture import UNNAMED_THREAD, LiveStack, Remark
+from forkpoint.model.frames import is_user_code, short_name, user_place, without_runtime
 from forkpoint.model.incident import Cohort, Divergence, Incident, Role
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Op, Stack
@@ -50,7 +50,8 @@ def cite_event(event: LogEvent) -> Evidence:
 
 
 def cite_stack(stack: LiveStack) -> Evidence:
-    waits = f"waited for thread {stack.thread}, which was" if stack.thread else "was"
+    named = stack.thread if stack.thread == UNNAMED_THREAD else f"thread {stack.thread}"
+    waits = f"waited, while {named} was" if stack.thread else "was"
     return Evidence(
         stack.file, stack.rank, f"line {stack.line}", f"its main thread {waits} {describe_stack(stack.stack)}"
     )
@@ -89,7 +90,7 @@ def has_log(rank: int, incident: Incident) -> bool:
 
 
 def describe_stack(stack: Stack) -> str:
-    inner = stack[0]
+    inner = without_runtime(stack)[0]
     where = f"in {inner.name} ({short_name(inner.filename)}:{inner.line})"
     place = user_place(stack)
     return where if is_user_code(inner) or not place else f"{where}, called from {place}"

@@ -11,6 +11,7 @@ from forkpoint.judge.blame import TIMEOUTS, blames_peers, find_exits
 from forkpoint.judge.cite import cite_event, events_of, verb
 from forkpoint.judge.printed_values import own_logs
 from forkpoint.model.frames import user_frames
+from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Stack
@@ -223,7 +224,7 @@ class ModelMismatch(Struct, frozen=True):
     def told(self) -> str:
         """What the sides hold of which it is known."""
         known = [side for side in self.sides if self.models[side[0]] != _OF_RANK_0]
-        return ", ".join(f"{name_ranks(side)} {verb(side, 'holds', 'hold')} {self.models[side[0]]}" for side in known)
+        return ", ".join(f"{plain_ranks(side)} {verb(side, 'holds', 'hold')} {self.models[side[0]]}" for side in known)
 
     @property
     def divergence(self) -> Divergence:

@@ -1,13 +1,13 @@
 """Headlines of ranks that took another path: a call skipped, added or replaced, an exception, an end."""
 
-from forkpoint.judge.calls import issuing, went_without
+from forkpoint.judge.calls import issuing, pairs_wrongly, went_without
 from forkpoint.judge.cite import live_stack, verb
 from forkpoint.judge.departures import Departed, Departure
 from forkpoint.judge.refusal import Refusal
 from forkpoint.judge.stacks import Handling
 from forkpoint.judge.telling import call_of, others, raised, wait_for, waiting
-from forkpoint.model.headline import plain_call, plain_place, plain_ranks, with_endings
-from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role
+from forkpoint.model.headline import definite, plain_call, plain_place, plain_ranks, with_endings
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, Shift
 
 
 def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
         return ()
     rest = others(usual.ranks, odd, incident)
     if went_without(divergence, own, usual, incident):
-        missed = f"without the {_sized_call(usual)} that {rest} made"
+        missed = f"without {definite(_sized_call(usual))} that {rest} made"
         return (f"{plain_ranks(odd)} went on to {call_of(own)} {missed}", f"{plain_ranks(odd)} went on {missed}")
     same = plain_call(own.op) == plain_call(usual.op) and not plain_place(usual.stack)
     theirs = f"another {_sized_call(usual)}" if same else call_of(usual)
@@ -83,12 +83,20 @@ def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     ranks = present[0].ranks
     who = others(ranks, odd, incident)
     wait = verb(ranks, "waits", "wait")
-    came = f"{plain_ranks(odd)} did not come to the {call_of(present[0])}, where {who} {wait}"
+    came = f"{plain_ranks(odd)} did not come to {definite(call_of(present[0]))}, where {who} {wait}"
     if divergence.channel and odd == divergence.channel[:1]:
-        came = f"{plain_ranks(odd)} did not send the message for which {who} {wait} in {call_of(present[0])}"
+        came = f"{plain_ranks(odd)} sent no message to {who}, which {wait} for it in {call_of(present[0])}"
+        if (target := _sends_to(odd[0], incident)) not in (None, divergence.channel[1]):
+            return with_endings(came, f"; {plain_ranks(odd)} waits in a send to rank {target}")
     own = next((c for c in divergence.cohorts if c.role is Role.ELSEWHERE and set(c.ranks) & set(odd)), None)
     place = plain_place(own.stack) if own else None
     return with_endings(came, f"; {waits} at {place}" if place else f"; {waits} for the others in another call")
+
+
+def _sends_to(rank: int, incident: Incident) -> int | None:
+    """To whom the message goes in whose send the rank waits."""
+    channels = [p.channel for p in incident.timeline.positions.get(rank, ()) if p.channel and p.channel[0] == rank]
+    return channels[0][1] if len(channels) == 1 else None
 
 
 def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
@@ -97,27 +105,38 @@ def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     count, odd = abs(shift.by), divergence.odd
     word = f"{'message' if divergence.channel else 'call'}{'s' if count > 1 else ''}"
     many = "one" if count == 1 else str(count)
+    if not odd and divergence.channel:
+        return _tell_uneven(divergence, shift, many)
     own = next((c for c in divergence.cohorts if c.op and (set(c.ranks) & set(odd) or not odd)), None)
     place = plain_place(own.stack) if own else None
     seen = f" (seen at {place})" if place else ""
-    if not odd and divergence.channel:
-        source, target = divergence.channel
-        told = f"what rank {source} sent and what rank {target} received have been {many} {word} apart"
-        return with_endings(told, seen, ": one of the two left out a message or made one more")
     if not odd:
-        sides = " and ".join(plain_ranks(side) for side in divergence.sides[:2])
-        return with_endings(
-            f"{sides} are {many} {word} apart: one side skipped or added {verb(range(count), 'it', 'them')}", seen
-        )
+        usual, other = (plain_ranks(side) for side in divergence.sides[:2])
+        apart = f"{other} {verb(divergence.sides[1], 'is', 'are')} {many} {word} apart from {usual}"
+        return with_endings(f"{apart}: one side skipped or added {verb(range(count), 'it', 'them')}", seen)
     done = (
         f"skipped {many} {word}{_towards(divergence)}"
         if shift.by > 0
         else f"made {many} {word}{_towards(divergence)} too many"
     )
+    if not pairs_wrongly(divergence):
+        return with_endings(f"{plain_ranks(odd)} {done}", *wait_for(divergence, odd, incident))
     rest = sorted(set(divergence.channel or divergence.group.ranks) - set(odd))
     theirs = f" of {others(rest, odd, incident)}" if rest and not divergence.channel else ""
     paired = f", so that later {'messages' if divergence.channel else 'calls'} are paired with the wrong ones{theirs}"
     return with_endings(f"{plain_ranks(odd)} {done}", paired, seen)
+
+
+def _tell_uneven(divergence: Divergence, shift: Shift, many: str) -> tuple[str, ...]:
+    """The ends of a channel count differently, and neither is known to be wrong."""
+    assert divergence.channel is not None  # the caller has looked
+    source, target = divergence.channel
+    more, fewer = (target, source) if shift.by < 0 else (source, target)
+    calls = ("recv", "sends to it") if more == target else ("send", "recvs from it")
+    own = next((c for c in divergence.cohorts if c.op and more in c.ranks), None)
+    place = plain_place(own.stack) if own else None
+    told = f"rank {more} made {many} {calls[0]} more{f' ({place})' if place else ''} than rank {fewer} made {calls[1]}"
+    return with_endings(told, " between the same collectives", ": one of them skipped a message or added one")
 
 
 def _towards(divergence: Divergence) -> str:

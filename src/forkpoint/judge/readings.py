@@ -281,7 +281,7 @@ def _away(candidates: Sides, divergence: Divergence, incident: Incident) -> Hypo
     return Hypothesis(
         Cause.RANK_LOST if lost else Cause.HOST_STALL,
         named,
-        f"{who_is_meant(named, sides)} {is_or_are(named)} stuck {'' if alive else 'or gone '}and did not come to {describe_slot(divergence)}",
+        f"{who_is_meant(named, sides)} {is_or_are(named)} stuck {'' if alive else 'or gone '}and did not come to {_slot_of(ranks, divergence)}",
         end_of_log(ranks, incident) if lost else stack_of(ranks, incident),
         alternatives=() if alive else (Cause.HOST_STALL,) if lost else (Cause.RANK_LOST,),
         sides=sides,
@@ -290,6 +290,19 @@ def _away(candidates: Sides, divergence: Divergence, incident: Incident) -> Hypo
         divergence=divergence,
         asks=ask_log(ranks) if lost else ask_stack(ranks, incident),
     )
+
+
+def _slot_of(ranks: tuple[int, ...], divergence: Divergence) -> str:
+    """Ranks outside the group are waited for by its members, in a call of another group."""
+    return describe_slot(divergence) if _are_members(ranks, divergence) else "a call for which others wait"
+
+
+def _at_slot(ranks: tuple[int, ...], divergence: Divergence) -> str:
+    return f" at {describe_slot(divergence)}" if _are_members(ranks, divergence) else ""
+
+
+def _are_members(ranks: tuple[int, ...], divergence: Divergence) -> bool:
+    return set(ranks) <= set(divergence.channel or divergence.group.ranks)
 
 
 def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *, known: bool) -> Hypothesis | None:
@@ -306,7 +319,7 @@ def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *
     return Hypothesis(
         Cause.DIVERGENT_PATH,
         named,
-        f"{who_is_meant(named, sides)} made another call than the others at {describe_slot(divergence)}"
+        f"{who_is_meant(named, sides)} made another call than the others{_at_slot(ranks, divergence)}"
         f"{'' if known else ', or the same with other arguments or in another order'}",
         stack_of(ranks, incident),
         alternatives=() if known else (Cause.METADATA_MISMATCH, Cause.ORDER_INVERSION),

@@ -44,7 +44,7 @@ def read_silence(
     path = Hypothesis(
         Cause.DIVERGENT_PATH,
         path_named,
-        f"{who_is_meant(path_named, path_sides)} made another call than {place}, or the same with other arguments",
+        f"{who_is_meant(path_named, path_sides)} made another call than {place.replace('the call', 'the one', 1)}, or the same with other arguments",
         "the dumps of all ranks beside the logs: forkpoint diagnose DUMPS LOGS",
         alternatives=(Cause.METADATA_MISMATCH, Cause.ORDER_INVERSION),
         sides=path_sides,

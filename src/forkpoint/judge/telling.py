@@ -11,6 +11,7 @@ from forkpoint.model.log import LogEvent
 from forkpoint.model.verdict import Cause, Finding, Hypothesis
 
 _MAX_WORDS = 90
+_PLACE = re.compile(r"\[(?:enforce fail at )?/[^\s\]]{1,300}:\d{1,6}\] ?")
 _FIRST_SENTENCE = re.compile(r"\. |\n|\.$")
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ def shared_call(divergence: Divergence) -> str:
 
 def raised(event: LogEvent) -> tuple[str, ...]:
     """`KeyError ("'fr'")`, then `KeyError` alone."""
-    text = _FIRST_SENTENCE.split(event.text.strip(), maxsplit=1)[0]
+    text = _FIRST_SENTENCE.split(without_place(event.text).strip(), maxsplit=1)[0]
     kind = (
         (event.exception or event.detail("class") or text)
         .replace("::", ".")
@@ -83,6 +84,18 @@ def raised(event: LogEvent) -> tuple[str, ...]:
     name = kind if kind.isidentifier() else "an exception"
     said = text.partition(": ")[2].strip()
     return (f'{name} ("{said}")', name) if said and len(said) <= _MAX_WORDS and "…" not in said else (name,)
+
+
+def without_place(text: str) -> str:
+    """Without the line of a library's own source in front of what it says."""
+    return _PLACE.sub("", text)
+
+
+def got_other_size(events: Collection[LogEvent]) -> str:
+    """Of ranks whose library refused what a peer sent."""
+    ranks = sorted({e.rank for e in events if e.rank is not None})
+    who, they = plain_ranks(ranks) if ranks else "a rank", "they" if len(ranks) > 1 else "it"
+    return f"{who} got data of another size than {they} expected"
 
 
 def first_words(text: str) -> str | None:
@@ -164,6 +177,8 @@ def tell_reading(reading: Hypothesis) -> str:
     who = " or ".join(plain_ranks(side) for side in sides) if 0 < len(sides) <= _MAX_SIDES else "a rank"
     plural = len(sides) == 1 and len(sides[0]) > 1
     done = _PERHAPS_MANY.get(reading.cause) if plural else None
+    if reading.cause is Cause.DIVERGENT_PATH and Cause.METADATA_MISMATCH in reading.alternatives:
+        done = "made another call or used other sizes"
     return f"{who} {done or _PERHAPS.get(reading.cause, _NOBODY.get(reading.cause, 'failed'))}"
 
 
@@ -172,8 +187,8 @@ def undecided_headlines(finding: Finding, readings: tuple[Hypothesis, ...]) -> t
     first = next(iter(readings), None)
     seen = [*finding.headlines, barest(Cause.INCONCLUSIVE, ())]
     if first is None:
-        asked = next(iter(finding.next), None)
-        return tuple(text for state in seen for text in with_endings(state, *([f"; {asked}"] if asked else [])))
+        why = ", and the evidence does not decide why" if finding.divergence else ""
+        return tuple(f"{state}{why}" for state in finding.headlines)
     decides = (f"; {first.asks} would decide",) if first.asks else ()
     if first.cause is Cause.HEALTHY and first.divergence is not None:
         return tuple(f"{state}, most likely in the middle of a healthy step{''.join(decides)}" for state in seen)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant
+from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
 from forkpoint.judge.blame import TIMEOUTS, find_closings
 from forkpoint.judge.calls import says_nothing
 from forkpoint.judge.candidates import find_seen_waiting, find_unheard
@@ -29,6 +29,7 @@ from forkpoint.judge.stacks import (
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, without_dumps
 from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.model.capture import LiveStack
+from forkpoint.model.headline import plain_place, plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Hypothesis
@@ -95,7 +96,7 @@ def _store_gone(incident: Incident) -> Iterator[Hypothesis]:
         return
     ranks = tuple(sorted({e.rank for e in lost if e.rank is not None}))
     keeper = () if 0 in ranks else (0,)
-    ended = "the process that keeps the store (mostly rank 0) had ended"
+    ended = "the process that hosts the store (usually rank 0) had ended"
     yield Hypothesis(
         Cause.RANK_LOST,
         (),
@@ -130,14 +131,14 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
         yield Hypothesis(
             Cause.DIVERGENT_PATH,
             (),
-            f"{who_is_meant((), places[:MAX_SIDES])} was at another call than its peers",
+            f"{who_is_meant((), places[:MAX_SIDES])} made another call than the others, or the same with another size",
             "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?",
             alternatives=(Cause.METADATA_MISMATCH,),
             sides=places[:MAX_SIDES],
             supports=(*(standings[side[0]].evidence for side in places[:3]), cite_event(events[0])),
             asks="the dumps of all ranks",
         )
-    named, sides = (refusing, ()) if single else ((), tuple(side for side in (refusing, others) if side))
+    named, sides = (refusing, ()) if single else ((), (refusing, others) if refusing and others else ())
     cited = tuple(cite_event(e) for e in events[:4])
     decides = "PYTHONFAULTHANDLER=1 and the dumps of all ranks: where did each stand, with which sizes?"
     who = who_is_meant(named, sides)
@@ -151,7 +152,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
         asks="the dumps of all ranks",
     )
     yield size
-    yield replace(size, cause=Cause.DIVERGENT_PATH, says=f"{who} was at another call than its peers")
+    yield replace(size, cause=Cause.DIVERGENT_PATH, says=f"{who} made another call than the others")
 
 
 def _other_models(incident: Incident) -> Iterator[Hypothesis]:
@@ -190,7 +191,8 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
         ranks = tuple(sorted({p.rank for p in progress}))
         if ranks:
             decides = f"the dumps and stacks of {name_ranks(ranks)}: forkpoint diagnose DUMPS LOGS"
-            told = f"{name_ranks(ranks)} {says} at {place}"
+            did = says.replace("is stuck on its host", "are stuck on their hosts") if len(ranks) > 1 else says
+            told = f"{name_ranks(ranks)} {did} at {place}"
             yield Hypothesis(
                 cause, ranks, told, decides, supports=cited, asks=f"the dump and {ask_stack(ranks, incident)}"
             )
@@ -221,10 +223,30 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
         return
     few = 2 * len(silent) < len(incident.timeline.world)
     named, sides = (silent, ()) if few else ((), tuple((rank,) for rank in silent[:MAX_SIDES]))
+    who = who_is_meant(named, sides) if silent else "a rank"
+    if any(
+        e.work is not None and (e.work.seq or 0) > 1 for e in incident.capture.events
+    ):  # the job had begun to communicate
+        made = f"{who} did not come when the others made a communicator"
+        asked = f"the stacks of {whom_to_ask(named, sides)}"
+        cited = tuple(cite_event(e) for e in events[:3])
+        others = (Cause.DIVERGENT_PATH, Cause.HOST_STALL)
+        yield Hypothesis(
+            Cause.NEVER_JOINED,
+            named,
+            made,
+            asked,
+            alternatives=others,
+            sides=sides,
+            supports=cited,
+            plain=made,
+            asks=asked,
+        )
+        return
     yield Hypothesis(
         Cause.NEVER_JOINED,
         named,
-        f"{who_is_meant(named, sides) if silent else 'some rank'} never joined the job",
+        f"{who} never joined the job",
         "on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?",
         alternatives=(Cause.HOST_STALL,),
         sides=sides,
@@ -249,12 +271,16 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
     making = [s for s in inside if is_making_group(s.stack)]
     if outside and inside:
         ranks = tuple(sorted(s.rank for s in outside))
+        places = {plain_place(s.stack) for s in outside} - {None}
         yield Hypothesis(
             Cause.HOST_STALL,
             ranks,
             f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} held outside communication while the others wait",
             f"py-spy dump --native --pid <pid of rank {ranks[0]}>, twice: is it at the same line?",
             supports=tuple(cite_stack(s) for s in (*outside[:2], *inside[:1])),
+            plain=f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} stuck at {places.pop()}"
+            if len(places) == 1
+            else "",
             asks=f"a second stack of rank {ranks[0]}",
         )
         yield Hypothesis(
@@ -327,6 +353,7 @@ def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
     who = who_is_meant(named, left)
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
     decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
+    at = plain_place(standings[sides[0][0]].stack) if one_odd else None
     for cause, says, others in (
         (
             Cause.DIVERGENT_PATH,
@@ -343,6 +370,9 @@ def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
             alternatives=others,
             sides=left,
             supports=cited,
+            plain=f"{plain_ranks(named)} (at {at}) made another call than the others, or used other sizes"
+            if at and cause is Cause.DIVERGENT_PATH
+            else "",
             asks="the dumps of all ranks",
         )
 
@@ -366,7 +396,9 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
         yield Hypothesis(
             Cause.SILENT_CORRUPTION,
             named,
-            f"{who_is_meant(named, ())} computed wrong values",
+            "most ranks at once, so the data or the optimisation is the cause and not a rank"
+            if first.alike
+            else f"{who_is_meant(named, ())} computed wrong values",
             what_to_recheck(first),
             supports=cite_out_of_line(first, incident.capture.values),
             plain="the data or the optimisation is the cause" if first.alike else "",

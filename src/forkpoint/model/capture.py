@@ -10,6 +10,8 @@ from forkpoint.model.traces import Traces
 from forkpoint.model.values import NO_VALUES, Values
 from forkpoint.model.world import RankPlace
 
+UNNAMED_THREAD = "another thread"
+
 
 @dataclass(frozen=True, slots=True)
 class LiveStack:

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import dropwhile
 
 from forkpoint.model.op import Frame, Stack
 
@@ -34,6 +35,7 @@ _STANDARD = re.compile(r"/lib(?:64)?/python3[0-9.]{0,4}t?/|/torchinductor_|/torc
 _OWN_LIBRARY = re.compile(r"/lib(?:64)?/python3[0-9.]{0,4}t?/(?!(?:site|dist)-packages/)")
 _PYTHON = (".py", ".pyc", ".pyx")
 _COMPILED = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hh|hpp|cuh|inl|inc|tcc|S|s|rs|go|f90|m|mm)$")
+_RUNTIME = re.compile(r"(?:lib)?python[0-9.]|libc[.-]|libpthread[.-]|ld-linux")
 _THREADS = "/threading.py"
 _NOTEBOOK = "<ipython-input"
 _RUN_AT_START = ("/sitecustomize.py", "/usercustomize.py")
@@ -52,6 +54,14 @@ def _place(filename: str) -> str:
 def is_python(frame: Frame) -> bool:
     """Not native: native frames name a source in another language, or no line. A script may lack `.py` (`bin/torchrun`)."""
     return frame.filename.endswith(_PYTHON) or (frame.line > 0 and not _COMPILED.search(frame.filename))
+
+
+def without_runtime(stack: Stack) -> Stack:
+    """Without innermost native frames of the interpreter and the C library: they say how a call waits, not which it is. All, if
+    there are no others.
+    """
+    calls = tuple(dropwhile(lambda f: not is_python(f) and bool(_RUNTIME.match(short_name(f.filename))), stack))
+    return calls or stack
 
 
 def is_library(frame: Frame) -> bool:

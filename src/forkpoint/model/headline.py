@@ -11,6 +11,7 @@ from forkpoint.model.op import Stack
 from forkpoint.model.world import format_ranks
 
 MAX_HEADLINE = 160
+UNKNOWN_CALL = "a call"
 
 _MAX_RANGES = 4
 _MAX_QUOTE = 60
@@ -68,9 +69,16 @@ def the_others(ranks: Collection[int], apart: Collection[int], world: Collection
 
 def plain_call(op: str | None) -> str:
     """`all_reduce`, whatever the recorder calls it."""
+    if op == UNKNOWN_CALL:
+        return op
     name = (op or "").rpartition(":")[2].partition(" ")[0].lower().lstrip("_").removesuffix("_coalesced")
     known = _CALLS.get(name.replace("_", ""), name)
-    return known if _NAME.fullmatch(known) else "a call"
+    return known if _NAME.fullmatch(known) else UNKNOWN_CALL
+
+
+def definite(call: str) -> str:
+    """`the all_reduce at train.py:40`; `the call` where its name is not known."""
+    return f"the {call.removeprefix('a ') if call.startswith(UNKNOWN_CALL) else call}"
 
 
 def plain_place(stack: Stack | None) -> str | None:

@@ -1,5 +1,6 @@
 """A drawing of the fork: two lanes that run together and then separate. For the page, and as an image to share."""
 
+import re
 import textwrap
 from html import escape as escape_html
 
@@ -21,6 +22,7 @@ _MAX_TEXT = 36
 _AWAY = (Role.BEHIND, Role.SILENT)
 _DOES = {Role.WAITING: ("waits in", "wait in"), Role.AHEAD: ("is past", "are past")}
 _IS = ("is in", "are in")
+_LAST = re.compile(r"^last issued (\S{1,100}) seq \d+$")
 
 
 class _Side(Struct, frozen=True):
@@ -73,7 +75,8 @@ def _sides(verdict: Verdict) -> tuple[_Side, _Side] | None:
 
 def _side(cohort: Cohort, ranks: tuple[int, ...], *, odd: bool) -> _Side:
     if cohort.op is None or cohort.role in _AWAY:
-        return _Side(ranks, cohort.where or "did not reach it", stops=True, odd=odd)
+        where = _LAST.sub(lambda last: f"last called {plain_call(last[1])}", cohort.where or "did not reach it")
+        return _Side(ranks, where, stops=True, odd=odd)
     call, place = plain_call(cohort.op), plain_place(cohort.stack)
     short = f"{_DOES.get(cohort.role, _IS)[len(ranks) > 1]} {call}"
     full = f"{short} at {place}" if place else short
@@ -87,7 +90,7 @@ def _place(verdict: Verdict) -> str:
 
 def _label(side: _Side, y: int) -> list[str]:
     named = f"{'rank' if len(side.ranks) == 1 else 'ranks'} {format_ranks(side.ranks, 4)}"
-    x = _FORK + 76
+    x = _FORK + 36
     return [_text(x, y, named, "odd-name" if side.odd else "name"), _text(x, y + 19, side.did, "did")]
 
 
@@ -121,14 +124,16 @@ _LINE_HEIGHT = 50
 def render_share(verdict: Verdict) -> str:
     """One SVG file in ASCII: headline, lanes and confidence. It loads nothing and runs nothing."""
     lines = textwrap.wrap(escape(verdict.headline).replace("`", ""), _LINE_CHARS)[:_MAX_HEADLINE_LINES]
+    drawn = draw_fork(verdict)
+    top = 140 if drawn else 340 - len(lines) * _LINE_HEIGHT // 2
     headline = "".join(
-        f'<text class="headline" x="60" y="{140 + place * _LINE_HEIGHT}">{_safe(line, 80)}</text>'
+        f'<text class="headline" x="60" y="{top + place * _LINE_HEIGHT}">{_safe(line, 80)}</text>'
         for place, line in enumerate(lines)
     )
     sure = verdict.cause not in (Cause.HEALTHY, Cause.INCONCLUSIVE)
     facts = f"{verdict.cause.replace('-', ' ')}{f', confidence {verdict.confidence:.2f}' if sure else ''}"
-    drawn = draw_fork(verdict)
-    lanes = f'<g transform="translate(30 {320 if len(lines) > 3 else 290}) scale(1.45)">{drawn}</g>' if drawn else ""
+    placed = "translate(30 312) scale(1.5)" if len(lines) > 3 else "translate(30 278) scale(1.6)"
+    lanes = f'<g transform="{placed}">{drawn}</g>' if drawn else ""
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="630" viewBox="0 0 1200 630">'
         f'<style>{_STYLE}</style><rect width="1200" height="630" fill="#ffffff"/>'

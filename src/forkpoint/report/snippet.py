@@ -9,7 +9,7 @@ from rich.text import Text
 
 from forkpoint.model.frames import short_name, user_frames
 from forkpoint.model.incident import Role
-from forkpoint.model.verdict import Site, Verdict
+from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.model.world import name_ranks
 from forkpoint.report.describe import describe_cohort, suspects_first
 from forkpoint.report.escape import escape
@@ -21,6 +21,7 @@ MAX_DIFF_LINES = 15
 _BEFORE, _AFTER = 3, 4
 _MAX_SIDES = 3
 _MIN_CODE = 12
+_FORKS = frozenset({Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION, Cause.METADATA_MISMATCH})
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? ")
 
 
@@ -134,14 +135,20 @@ def _caret(margin: str, code: str, site: Site, verdict: Verdict, width: int) -> 
     if room < 1:
         return []
     line = Text.assemble((margin, "cyan"), " " * start, ("^" * min(length, room), "bold red"))
-    label = _diverged(verdict)
+    label = _diverged(site, verdict)
     if label and line.cell_len + 1 + len(label) <= width:
         line.append(f" {label}", "red")
     return [line]
 
 
-def _diverged(verdict: Verdict) -> str:
-    return f"{name_ranks(verdict.suspects, 2)} diverged here" if verdict.suspects and verdict.divergence else ""
+def _diverged(site: Site, verdict: Verdict) -> str:
+    """Of a rank that is stuck or gone nothing shows that it left the path of the others here."""
+    who, is_are = name_ranks(verdict.suspects, 2), "is" if len(verdict.suspects) == 1 else "are"
+    if not verdict.suspects:
+        return ""
+    if "stuck here" in (site.why or ""):
+        return f"{who} {is_are} here"
+    return f"{who} diverged here" if verdict.divergence and verdict.cause in _FORKS else ""
 
 
 def _code(margin: str, code: str, here: str, width: int) -> Text:

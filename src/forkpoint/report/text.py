@@ -4,6 +4,7 @@ One screen, whatever the size of the job, plus the fork in the source and its pa
 truncated: `-v` shows them.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from forkpoint.report.describe import (
 from forkpoint.report.escape import escape
 from forkpoint.report.snippet import render_diff, render_sides, render_snippet
 
+_MAX_SIDES = 3
 SCREEN_LINES = 40
 """Not counting lines of the source and of the patch."""
 
@@ -351,9 +353,10 @@ def _describe_site(site: Site, width: int) -> str:
 def _tell_hypothesis(hypothesis: Hypothesis) -> str:
     """`host-stall or rank-lost of rank 4`."""
     causes = " or ".join((hypothesis.cause, *hypothesis.alternatives[:1]))
-    ranks = " or ".join(
-        name_ranks(side, max_ranges=2) for side in (hypothesis.sides or (hypothesis.suspects,))[:3] if side
-    )
+    sides = [side for side in hypothesis.sides or (hypothesis.suspects,) if side]
+    ranks = " or ".join(name_ranks(side, max_ranges=2) for side in sides)
+    if len(sides) > _MAX_SIDES:
+        ranks = f"one of {name_ranks((rank for side in sides for rank in side), max_ranges=2)}"
     return f"{causes} of {ranks}" if ranks else causes
 
 
@@ -368,7 +371,8 @@ def _describe_moment(moment: Moment) -> str:
     when = moment.utc[11:] if moment.utc else f"{printed}, own clock,"
     by = "by " if moment.bound else ""
     who = f"{name_ranks(moment.ranks, max_ranges=2)} " if moment.ranks else f"{moment.host}: " if moment.host else ""
-    return f"{by}{when} {who}{moment.says}"
+    says = re.sub(r"^was ", "were ", moment.says) if len(moment.ranks) > 1 else moment.says
+    return f"{by}{when} {who}{says}"
 
 
 def _describe_evidence(item: Evidence, name: str) -> str:

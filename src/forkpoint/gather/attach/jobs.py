@@ -289,7 +289,8 @@ def _why_unreadable(pid: int) -> str:
     owner = owner_of(pid)
     if owner is None:
         return "there is no such process"
-    return f"its environment cannot be read: it belongs to {owner}; run forkpoint as {owner} or as root"
+    who = "root" if owner == "root" else f"{owner} or as root"
+    return f"its environment cannot be read: it belongs to {owner}; run forkpoint as {who}, in its container"
 
 
 def _none_found() -> str:

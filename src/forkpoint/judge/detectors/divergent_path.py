@@ -38,6 +38,7 @@ from forkpoint.judge.calls import (
     is_reordered,
     issuing,
     may_be_reordered,
+    pairs_wrongly,
     same_call_site,
     same_op,
     says_nothing,
@@ -347,7 +348,7 @@ def _tell(divergence: Divergence, incident: Incident) -> str:
     odd = name_ranks(divergence.odd) if divergence.odd else "some ranks"
     slot = describe_slot(divergence)
     if divergence.shift:
-        return f"{_tell_shift(divergence, odd)} at {slot}; from there on calls pair with the wrong ones"
+        return _tell_shift(divergence, incident)
     if divergence.how is PartingKind.METADATA:
         return _tell_calls(divergence)
     if divergence.how is PartingKind.CYCLE and not divergence.odd:
@@ -386,12 +387,15 @@ def _call(cohort: Cohort) -> str:
     return f"{cohort.op}{sizes}{f' from {place}' if place else ''}"
 
 
-def _tell_shift(divergence: Divergence, odd: str) -> str:
-    shift = divergence.shift
+def _tell_shift(divergence: Divergence, incident: Incident) -> str:
+    shift, slot = divergence.shift, describe_slot(divergence)
     assert shift is not None  # the caller has looked
-    what = "message" if divergence.channel else "call"
-    count = abs(shift.by)
-    return f"{odd} {'skipped' if shift.by > 0 else 'issued'} {count} {'' if shift.by > 0 else 'extra '}{what}{'s' if count > 1 else ''}"
+    if not divergence.odd:
+        return f"at {slot} {tell_parting(divergence, incident)[0]}"
+    what, count = "message" if divergence.channel else "call", abs(shift.by)
+    done = f"{'skipped' if shift.by > 0 else 'issued'} {count} {'' if shift.by > 0 else 'extra '}{what}{'s' if count > 1 else ''}"
+    then = "; from there on calls pair with the wrong ones" if pairs_wrongly(divergence) else ", and others wait there"
+    return f"{name_ranks(divergence.odd)} {done} at {slot}{then}"
 
 
 def _at(place: str | None) -> str:

@@ -71,8 +71,10 @@ def _well_by_logs(incident: Incident) -> str | None:
     if incident.timeline.traces:
         in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
         ended = in_flight and not incident.outlived_timeout and _say_done(incident) >= set(incident.timeline.world)
-        return "every rank says that it was done: the dumps were taken while the job ran" if ended else None
+        return "every rank logged that it was done; the dumps were taken while the job ran" if ended else None
     if _all_ended_in_order(incident):
+        if any(e.exception == _BY_A_PERSON for e in incident.capture.events):
+            return "a person interrupted the job, and no log reports a failure before that"
         return "the job ended in order, and no log reports a failure after that"
     if _were_all_told_to_stop(incident):
         return "every rank was told to stop by a signal and did, and no log reports a failure before that"

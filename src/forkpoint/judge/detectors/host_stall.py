@@ -51,7 +51,7 @@ from forkpoint.judge.stacks import (
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
 from forkpoint.judge.telling import wait_for
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.frames import bare_name, in_side_thread, is_user_code, short_name, user_frames
+from forkpoint.model.frames import bare_name, in_side_thread, is_user_code, short_name, user_frames, without_runtime
 from forkpoint.model.headline import plain_place, plain_ranks, quoted, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
@@ -315,6 +315,10 @@ def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incid
     place = plain_place(stacks[0].stack)
     at = f" ({place})" if place else ""
     doing = f"rank {stacks[0].rank} is still in {_what_is_called(stacks[0].stack)}{at}"
+    if bare_name(without_runtime(stacks[0].stack)[0]) == "_shutdown" and not place:  # threading's, at the program's end
+        kept = {plain_place(other) for _, other in stacks[0].others} - {None}
+        at = f" ({kept.pop()})" if len(kept) == 1 else ""
+        doing = f"rank {stacks[0].rank} has ended its program, and its process waits for another of its threads{at}"
     if len(behind) > 1:
         return with_endings(f"{plain_ranks(behind)} did not come to the call of the others", f"; {doing}")
     return (*with_endings(doing, *wait), *with_endings(f"{plain_ranks(behind)} is held on its host", *wait))
@@ -322,6 +326,7 @@ def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incid
 
 def _what_is_called(stack: Stack) -> str:
     """`` `json.loads` ``: what the user's own line calls; the function of that line where it calls nothing."""
+    stack = without_runtime(stack)
     inside = tuple(takewhile(lambda frame: not is_user_code(frame), stack))
     called = (inside if len(inside) < len(stack) else stack[:1])[-1:] or stack[:1]
     return next((quoted(_qualified(one) if inside else bare_name(one)) for one in called), None) or "a call"

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from forkpoint.judge.cite import cite_event, fetch_written, inconclusive, verb
 from forkpoint.judge.log_progress import LogView, RankProgress, near_ratio, unnamed_timeouts, view_logs
-from forkpoint.judge.telling import raised
+from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.telling import got_other_size, raised, without_place
 from forkpoint.model.headline import plain_call, plain_ranks, with_endings
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind, Work
@@ -61,15 +62,16 @@ def wanted_after_failures(incident: Incident) -> tuple[str, ...]:
 
 
 def _words(event: LogEvent) -> str:
-    """Without what only says who speaks."""
-    text = _SPEAKER.sub("", event.text).rstrip(".")
+    """Without what only says who speaks, or where in a library; a long one's first sentence."""
+    text = without_place(_SPEAKER.sub("", event.text))
+    text = (text.partition(". ")[0] if len(text) > _TEXT else text).rstrip(".")
     return text if len(text) <= _TEXT else f"{text[:_TEXT].rpartition(' ')[0]}..."
 
 
 def _who(event: LogEvent, incident: Incident) -> str:
     alike = {e.rank for e in incident.capture.events if e.kind is event.kind and e.pattern == event.pattern}
     ranks = sorted(rank for rank in alike if rank is not None)
-    return name_ranks(ranks) if ranks else event.speaker.host or "a line without a rank"
+    return plain_ranks(ranks) if ranks else event.speaker.host or "a line without a rank"
 
 
 def _state_leaving(incident: Incident) -> list[str]:
@@ -119,7 +121,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield replace(finding, headlines=(f"some ranks timed out in {' and '.join(calls)}, and no line says which",))
     elif failures and not incident.timeline.traces:
         finding = _finding(state_failures(incident), failures, wanted_after_failures(incident))
+        refused = refused_sizes(incident)
         said = [f"{_who(failures[0], incident)} failed with {what}" for what in raised(failures[0])]
+        said = [got_other_size(refused)] if refused else said
         yield replace(finding, headlines=(*said, "ranks report failures, and none of them a timeout"))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from forkpoint.judge.cite import inconclusive, verb
+from forkpoint.judge.cite import inconclusive
 from forkpoint.judge.symptom import only_values_tell
 from forkpoint.judge.values import (
     FirstOutOfLine,
@@ -21,15 +21,13 @@ def find(incident: Incident) -> Iterator[Finding]:
     values = incident.capture.values
     first = find_first_out_of_line(values) if only_values_tell(incident) else None
     if first is not None:
-        told = f"{describe_out_of_line(first)}; {_reading(first)}"
+        told = describe_out_of_line(first) if first.alike else f"{describe_out_of_line(first)}; {_reading(first)}"
         ranks = [one.rank for one in first.out]
-        seen = f"{plain_ranks(ranks)} left {verb(ranks, 'its', 'their')} usual values at step {first.step}, before reduction"
+        seen = f"losses or gradients of {plain_ranks(ranks)} were out of line at step {first.step}"
         yield inconclusive(told, cite_out_of_line(first, values), (what_to_recheck(first),), headlines=(seen,))
 
 
 def _reading(first: FirstOutOfLine) -> str:
-    if first.alike:
-        return "most ranks at once, so the data or the optimisation is the cause and not a rank"
     if first.absent:
         return f"{name_ranks(first.absent)} left no record of that step, so it may have begun there"
     if len(first.out) == 1:

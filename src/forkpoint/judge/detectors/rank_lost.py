@@ -137,7 +137,10 @@ def _tell(lost: list[Departed]) -> str:
     for one in lost:
         how = _literal(one.told) if one.how is Departure.DIED else _how(one)
         ended.setdefault(how, []).append(one.rank)
-    told = [f"{name_ranks(ranks)} {how.format(was=verb(ranks, 'was', 'were'))}" for how, ranks in ended.items()]
+    told = [
+        f"{name_ranks(ranks)} {how.format(was=verb(ranks, 'was', 'were'), its=verb(ranks, 'its log ends', 'their logs end'))}"
+        for how, ranks in ended.items()
+    ]
     more = [f"{len(told) - _SHOWN} more ranks were lost otherwise"] if len(told) > _SHOWN else []
     return "; ".join((*told[:_SHOWN], *more))
 
@@ -159,7 +162,7 @@ def _how(lost: Departed) -> str:
     elif lost.event:
         how = lost.event.text
     else:
-        return "left no dump, and the log ends without mentioning the failure"
+        return "left no dump, and {its} without mentioning the failure"
     return f"{{was}} lost: {_literal(how)}"
 
 

@@ -6,7 +6,7 @@ from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, inc
 from forkpoint.judge.recorder_settings import how_to_record
 from forkpoint.judge.refusal import find_refusal, refused_sizes
 from forkpoint.judge.symptom import dumps_are_empty, recorder_was_off, without_dumps
-from forkpoint.judge.telling import call_of
+from forkpoint.judge.telling import call_of, got_other_size
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
 from forkpoint.model.verdict import Action, Finding
@@ -38,12 +38,12 @@ def _refused_size(incident: Incident) -> Finding | None:
     events, divergence = refused_sizes(incident), incident.divergence
     if not events or (divergence is not None and {e.rank for e in events}.isdisjoint(divergence.unknown)):
         return None
-    who = name_ranks(tuple(sorted({e.rank for e in events if e.rank is not None}))) or "a rank"
+    got = got_other_size(events)
     refusal = find_refusal(incident)
     odd = refusal.divergence.odd if refusal else ()
     which = "all others brought the same size" if odd else "nothing shows which of them is at fault"
     summary = (
-        f"{who} got data of another size than it expected, and its library refused it: two ranks brought different sizes "
+        f"{got}, and the library refused it: two ranks brought different sizes "
         f"to one operation, on different paths or with different tensors, and {which}"
     )
     stood = {s.rank for s in incident.capture.stacks}
@@ -51,8 +51,7 @@ def _refused_size(incident: Incident) -> Finding | None:
     if any(e.rank not in stood for e in events):  # a rank that is aborted can still print where it was
         wanted = (*wanted, "export PYTHONFAULTHANDLER=1 on every rank: its log then says where it stood")
     cited = tuple(cite_event(event) for event in events[:4])
-    plain = f"{who.replace(',', ', ')} got data of another size than it expected"
-    return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE, headlines=(plain,))
+    return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE, headlines=(got,))
 
 
 def _parted_ops(incident: Incident) -> Finding | None:
@@ -83,7 +82,7 @@ def _state_nothing(incident: Incident) -> str:
         return "no dump was given, and the rest does not decide"
     absent = without_dumps(incident)
     missing = f", and there is none of {name_ranks(absent)}" if absent else ""
-    return f"the dumps that are there agree{missing}; that does not decide"
+    return f"the dumps show no disagreement{missing}; that does not decide"
 
 
 def _state_calls(divergence: Divergence) -> str:

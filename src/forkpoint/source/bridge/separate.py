@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from forkpoint.model.headline import UNKNOWN_CALL
 from forkpoint.model.op import Stack
 from forkpoint.model.world import name_ranks
 from forkpoint.source.analysis import Analysis
@@ -212,7 +213,7 @@ def _step(separation: Separation, analysis: Analysis) -> CommStep | None:
 
 def _describe(kind: ForkKind, separation: Separation, step: CommStep | None, sides: Sides) -> str:
     odd, usual = name_ranks(sides.odd.ranks, 2), name_ranks(sides.usual.ranks, 2)
-    call = name_step(step) if step is not None else sides.usual.op or "the call that the others wait in"
+    call = name_step(step) if step is not None else sides.usual.op or UNKNOWN_CALL
     turn = separation.turn
     condition = tell_condition(turn.test, separation.function)
     match kind:
@@ -226,9 +227,7 @@ def _describe(kind: ForkKind, separation: Separation, step: CommStep | None, sid
             happened = f"the loop over {condition} ran a different number of rounds on {odd}{than}"
         case ForkKind.LEFT:
             block = separation.odd.block if separation.odd else ()
-            happened = (
-                f"{_outcome(separation, condition)} {odd}, which took the `{exit_of(block)}`; {usual} went on to {call}"
-            )
+            happened = f"{_outcome(separation, condition)} {odd}, which took the `{exit_of(block)}`; {usual} went on{f' to {call}' if call != UNKNOWN_CALL else ''}"
         case _:
             happened = f"{_outcome(separation, condition)} {odd}, {_taken(separation.odd, usual)}"
     return f"in an earlier round, {happened}" if separation.slip else happened

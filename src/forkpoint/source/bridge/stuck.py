@@ -1,17 +1,18 @@
 """Where one rank is stuck, or where it raised an exception and left."""
 
+import ast
 from collections.abc import Iterator
 
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, Role
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import name_ranks
-from forkpoint.source.bridge.fork import ForkKind, Weighed
+from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import Chain, CodeLine, live_of, raised_by
 from forkpoint.source.bridge.why import NOT_SHOWN, decision_fork, place_fork, tell_condition, tell_decision
 from forkpoint.source.code import Function
 from forkpoint.source.resolve import callees_below
-from forkpoint.source.syntax import branches_and_loops, enclosing, test_of
+from forkpoint.source.syntax import branches_and_loops, enclosing, spans, test_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where one rank is stuck: its live stack, or the code between its last call and the one that the others wait in.
@@ -33,7 +34,7 @@ def find_held(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterat
         return
     who = name_ranks(verdict.suspects, 2)
     above = list(_above(chain, who, cohort, flow))
-    under = f", under {tell_condition(above[0].fork.test, above[0].fork.function)}" if above else ""
+    under = _under(above[0].fork, chain) if above else ""
     frame = place_fork(
         ForkKind.HELD,
         chain[-1],
@@ -50,10 +51,19 @@ def _above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Ite
     """Decisions around the frames that can differ by rank, innermost first."""
     for depth, place in enumerate(reversed(chain)):
         for node in enclosing(place.line, place.function):
-            told = f"{tell_decision(node, place.line, who, place.function)}, unlike on other ranks"
+            told = tell_decision(node, place.line, who, place.function)
             fork, differs = decision_fork(node, place.function, flow.analysis, told, cohort)
             if differs > NOT_SHOWN:
                 yield Weighed(fork, differs * _ABOVE * _DEEPER**depth)
+
+
+def _under(decision: Fork, chain: Chain) -> str:
+    """`, under `rank == 0``: the decision around the line, and which way it went."""
+    condition = tell_condition(decision.test, decision.function)
+    line = next(place.line for place in reversed(chain) if place.function is decision.function)
+    if isinstance(decision.node, ast.If) and spans(decision.node.orelse, line):
+        return f", where {condition} was false"
+    return f", under {condition}"
 
 
 def find_between(before: Chain, now: Chain, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
@@ -79,6 +89,8 @@ def find_between(before: Chain, now: Chain, verdict: Verdict, flow: ProgramFlow)
 def find_standing(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     """For an undecided verdict: where the ranks wait, or what all of them raised."""
     for number, cohort in enumerate(verdict.divergence.cohorts if verdict.divergence else ()):
+        if cohort.role is Role.BEHIND:  # its stack belongs to its last call, which is done
+            continue
         chain = flow.places.chain(cohort.stack)
         told = f"{name_ranks(cohort.ranks, 2)} {'waits' if len(cohort.ranks) == 1 else 'wait'} here"
         fork = place_fork(ForkKind.HELD, chain[-1], flow.places, told, number) if chain else None
