@@ -15,12 +15,19 @@ from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.bridge.arguments import find_argument, find_order, find_passed, find_unused
+from forkpoint.source.bridge.arguments import find_argument, find_order, find_passed
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
+from forkpoint.source.bridge.passes import (
+    find_unsynced,
+    find_unused,
+    in_a_pass,
+    in_same_pass,
+    left_gradients_out,
+)
 from forkpoint.source.bridge.printed import find_printed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.separate import LEAST, find_separations, is_from_backward, weigh
-from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides
+from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides, raised_by
 from forkpoint.source.bridge.stuck import find_between, find_held, find_raised, find_standing
 from forkpoint.source.syntax import shortened
 
@@ -47,6 +54,8 @@ def find_forks(incident: Incident, verdict: Verdict, analysis: Analysis) -> tupl
 def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     sides = find_sides(incident, verdict)
     yield from find_raised(incident, verdict, flow)
+    if left_gradients_out(raised_by(verdict.suspects, incident)):
+        yield from find_unused(None, flow)
     match verdict.cause:
         case Cause.HOST_STALL | Cause.NEVER_JOINED | Cause.STRAGGLER | Cause.GPU_STALL:
             yield from _stalled(incident, verdict, sides, flow)
@@ -74,21 +83,17 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
     found = [weigh(p, sides, flow.analysis) for p in find_separations(sides, flow)]
     usual, odd = flow.places.chain(sides.usual.stack), flow.places.chain(sides.odd.stack)
     yield from found
-    if _is_unused(sides, flow):
+    explained = any(w.weight >= LEAST for w in found)
+    if in_same_pass(sides, flow) or (not explained and (in_a_pass(sides.usual, flow) or in_a_pass(sides.odd, flow))):
         yield from find_unused(sides.odd.cohort, flow)
+        yield from find_unsynced(sides.odd.cohort, flow)
     yield from find_passed(found, (*(flow.places.chain(s) for s in sides.before[:1]), odd, usual), flow.places)
     if usual and (verdict.cause is Cause.ORDER_INVERSION or (odd and odd[0].function is not usual[0].function)):
-        yield from find_order(usual, sides.usual.cohort, flow)
-        yield from find_order(odd, sides.odd.cohort, flow) if odd else ()
-    elif odd and odd == usual and sides.odd.op == sides.usual.op and not any(w.weight >= LEAST for w in found):
+        at_call = not any(w.weight >= LEAST and w.fork.kind is not ForkKind.LOOP for w in found)
+        yield from find_order(usual, sides.usual.cohort, flow, at_call=at_call)
+        yield from find_order(odd, sides.odd.cohort, flow, at_call=at_call) if odd else ()
+    elif odd and odd == usual and sides.odd.op == sides.usual.op and not explained:
         yield from find_argument(odd, sides.odd.cohort, flow)
-
-
-def _is_unused(sides: Sides, flow: ProgramFlow) -> bool:
-    """Both sides are in a backward pass, or the odd one raised where it called the wrapped model."""
-    both = all(is_from_backward(s.stack, flow.places.chain(s.stack)) for s in (sides.usual, sides.odd))
-    raised = flow.places.chain(sides.odd.raised.stack) if sides.odd.raised else ()
-    return both or (bool(raised) and flow.calls_wrapped(raised[-1]))
 
 
 def _stalled(incident: Incident, verdict: Verdict, sides: Sides | None, flow: ProgramFlow) -> Iterator[Weighed]:

@@ -5,16 +5,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Origin, Strength, known_apis
+from forkpoint.source.apis import Origin
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
 from forkpoint.source.bridge.headlines import tell_order
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import Chain, CodeLine, StackMap
 from forkpoint.source.bridge.why import NOT_SHOWN, because, decision_fork, place_fork, tell_condition
-from forkpoint.source.code import Class, Function
+from forkpoint.source.code import Function
 from forkpoint.source.syntax import (
-    BranchOrLoop,
     all_arguments,
     branches_and_loops,
     enclosing,
@@ -68,8 +66,8 @@ def find_argument(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterat
                 yield Weighed(begins, _BEGINS)
 
 
-def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
-    """A loop around the call, or around a caller, whose order can differ; and the call."""
+def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow, *, at_call: bool) -> Iterator[Weighed]:
+    """A loop around the call, or around a caller, whose order can differ; with `at_call` also the call itself."""
     for place in reversed(chain):
         for node in enclosing(place.line, place.function):
             if isinstance(node, ast.For | ast.AsyncFor):
@@ -82,7 +80,7 @@ def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[
                     )
                     yield Weighed(replace(fork, headlines=tell_order(fork)), _ORDER)
     call = place_fork(ForkKind.ORDER, chain[-1], flow.places, "ranks reach this call in a different order", cohort)
-    if call is not None:
+    if call is not None and at_call:
         yield Weighed(call, 0.4)
 
 
@@ -148,60 +146,3 @@ def _beginning(reason: Reason, cohort: int | None, flow: ProgramFlow) -> Fork | 
         return None
     sentence = f"an argument of the call starts to differ here: {reason.text}"
     return place_fork(ForkKind.ARGUMENT, CodeLine(function, reason.line), flow.places, sentence, cohort)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A wrapped model that does not use the same parameters on all ranks: some gradients are never reduced.
-
-_IN_FORWARD = 0.6
-"""Every model has branches; that one of them skipped a parameter is what remains when nothing else fits."""
-
-
-def find_unused(cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
-    """Branches of its forward pass that depend on the input, which is each rank's own batch."""
-    for forward in wrapped_forwards(flow.analysis):
-        given = _given(forward)
-        for node in branches_and_loops(forward):
-            inputs = names_and_attributes_in(test_of(node)) & given
-            if inputs:
-                text = "it comes from the input of the wrapped model, this rank's own batch"
-                path = forward.module.path
-                why = Reason(Origin.LOCAL_DATA, Strength.LIKELY, path, node.lineno, min(inputs), text)
-                yield Weighed(_fork(node, forward, frozenset({why}), cohort), _IN_FORWARD)
-
-
-def _given(forward: Function) -> set[str]:
-    """Its parameters, and what is computed from them."""
-    given = set(forward.params) - {"self"}
-    for node in forward.own.assignments:
-        if isinstance(node, ast.Assign) and names_and_attributes_in(node.value) & given:
-            given |= {name for t in node.targets for name in names_in(t)}
-    return given
-
-
-def _fork(node: BranchOrLoop, forward: Function, reasons: Reasons, cohort: int | None) -> Fork:
-    told = "a rank may skip parameters whose gradients the others wait to reduce"
-    sentence = f"depending on {tell_condition(test_of(node), forward)}, {told}{because(reasons)}"
-    return Fork(ForkKind.SKIPPED, forward, node, test_of(node), reasons, None, cohort, 0.0, sentence)
-
-
-def wrapped_forwards(analysis: Analysis) -> Iterator[Function]:
-    """Of the classes whose objects are passed to DDP or FSDP."""
-    wrappers = known_apis().wrappers
-    found: dict[Function, None] = {}
-    for function in analysis.program.functions():
-        for call in function.calls:
-            if call.args and analysis.resolver.dotted(call.func, function) in wrappers:
-                for cls in _classes(call.args[0], function, analysis):
-                    forward = analysis.resolver.method(cls, "forward")
-                    if forward is not None:
-                        found.setdefault(forward)
-    yield from found
-
-
-def _classes(expr: ast.expr, function: Function, analysis: Analysis) -> Iterator[Class]:
-    """`Net()`, `Net().to(device)`, or a name that holds one."""
-    for node in ast.walk(expr):
-        cls = analysis.resolver.class_of(node, function) if isinstance(node, ast.Call | ast.Name) else None
-        if isinstance(cls, Class):
-            yield cls

@@ -218,9 +218,12 @@ class Region:
     reached: dict[State, int]
     """Cost of reaching each state."""
 
-    def distances(self, targets: Iterable[State], *, unseen: bool = False) -> dict[State, int]:
+    def distances(
+        self, targets: Iterable[State], *, unseen: bool = False, in_other_rounds: bool = False
+    ) -> dict[State, int]:
         """Cost of reaching a target from each state; paths end at targets. With `unseen` (a rank whose calls are not
-        recorded) communication calls cost little.
+        recorded) communication calls cost little; with `in_other_rounds` forward passes, which DDP uses to communicate in
+        some rounds only.
         """
         goals = set(targets)
         known: dict[State, int] = {}
@@ -235,9 +238,10 @@ class Region:
             for before in self.back.get(state, ()):
                 if before not in known and before not in goals:
                     order += 1
-                    heapq.heappush(
-                        pending, (cost + min(self.flow.cost(before), ROUND if unseen else FAR), order, before)
-                    )
+                    op = self.flow.op_at(before) if in_other_rounds else None
+                    is_little = unseen or (op is not None and op.op == "forward")
+                    most = ROUND if is_little else FAR
+                    heapq.heappush(pending, (cost + min(self.flow.cost(before), most), order, before))
         return known
 
 

@@ -15,6 +15,7 @@ from forkpoint.source.bridge.sides import Chain, ForkSide, Sides, StackMap, oute
 from forkpoint.source.bridge.why import because, can_change, how_caught, how_different, tell_condition
 from forkpoint.source.code import Function
 from forkpoint.source.flow import Turn, exit_of
+from forkpoint.source.syntax import Loop
 from forkpoint.source.value import Reasons
 
 _FULL = PASSED
@@ -35,9 +36,10 @@ def find_separations(sides: Sides, flow: ProgramFlow) -> list[Separation]:
     if not to_usual or not to_odd:
         return []
     unseen = not sides.odd.recorded
-    found = {p.turn.node: p for p in _slipping(region, [*starts, *to_usual], to_odd)}
-    found.update({p.turn.node: p for p in _separating(region, to_usual, to_odd, unseen=unseen)})
-    return list(found.values())
+    direct = list(_separating(region, to_usual, to_odd, unseen=unseen))
+    # A loop that one side has just left needs no earlier round to explain it.
+    left = {p.turn.node for p in direct if isinstance(p.turn.node, Loop)}
+    return [*direct, *(p for p in _slipping(region, [*starts, *to_usual], to_odd) if p.turn.node not in left)]
 
 
 def _odd_chain(odd: ForkSide, places: StackMap) -> Chain:
@@ -103,15 +105,19 @@ def _separating(region: Region, usual: list[State], odd: list[State], *, unseen:
 
 
 def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[Separation]:
-    """Decisions that let a rank skip a call in a loop where the sides still agreed."""
-    to_call, to_odd = region.distances(calls), region.distances(odd)
+    """Decisions that let a rank skip a call in a loop where the sides still agreed.
+
+    It comes to the same call again in a later round. A rank that comes to another call first is at once apart from those
+    that it left, so that is not an earlier round.
+    """
+    to_call, to_odd = region.distances(calls, in_other_rounds=True), region.distances(odd)
     best = _best(region, to_call)
     found: dict[ast.AST, Separation] = {}
     for state, ways in _decisions(region):
         one = min(ways, key=lambda w: to_call.get(w[1], FAR))
         for other in ways:
             extra = _extra_cost(to_call, other[1], one[1])
-            goes_on = min(to_call.get(other[1], FAR), to_odd.get(other[1], FAR)) < FAR
+            goes_on = extra < PASSED or to_odd.get(other[1], FAR) < PASSED
             if extra > 0 and goes_on and (one[0] or other[0]):
                 slack = region.reached[state] + to_call[one[1]] - best
                 _keep(found, Separation(_owner(state, one, other), one[0], other[0], 1.0, slack, slip=True))
@@ -169,6 +175,11 @@ def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
         weight *= 1.0 if turn.test is None or can_change(turn.test, function, analysis) else _FIXED
     kind = _kind(separation)
     step = _step(separation, analysis)
+    told = _describe(kind, separation, step, sides)
+    if not reasons:
+        # What nobody knows must not read as known.
+        told = f"if {told}, they separated here" if kind is ForkKind.LOOP else told
+        told += "; the source does not show why it would differ"
     fork = Fork(
         kind=kind,
         function=function,
@@ -178,7 +189,7 @@ def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
         step=step,
         cohort=sides.odd.cohort,
         confidence=0.0,
-        sentence=_describe(kind, separation, step, sides) + because(reasons),
+        sentence=told + because(reasons),
     )
     return Weighed(replace(fork, headlines=tell_fork(fork, separation, sides)), weight)
 

@@ -50,7 +50,7 @@ def _above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Ite
     """Decisions around the frames that can differ by rank, innermost first."""
     for depth, place in enumerate(reversed(chain)):
         for node in enclosing(place.line, place.function):
-            told = f"{tell_decision(node, place.line, who, place.function)}, unlike on other ranks"
+            told = f"{tell_decision(node, place.line, who, place.function)}, which can differ by rank"
             fork, differs = decision_fork(node, place.function, flow.analysis, told, cohort)
             if differs > NOT_SHOWN:
                 yield Weighed(fork, differs * _ABOVE * _DEEPER**depth)
