@@ -16,7 +16,8 @@ from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.arguments import find_argument, find_order, find_passed
-from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
+from forkpoint.source.bridge.fork import SURE, Fork, ForkKind, Weighed
+from forkpoint.source.bridge.libraries import find_called_back, find_steering
 from forkpoint.source.bridge.passes import (
     find_unsynced,
     find_unused,
@@ -28,7 +29,8 @@ from forkpoint.source.bridge.printed import find_printed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.separate import LEAST, find_separations, is_from_backward, weigh
 from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides, raised_by
-from forkpoint.source.bridge.stuck import find_between, find_held, find_raised, find_standing
+from forkpoint.source.bridge.stuck import find_between, find_held, find_raised
+from forkpoint.source.bridge.undecided import find_undecided
 from forkpoint.source.syntax import shortened
 
 __all__ = ["Fork", "ForkKind", "bridge", "find_forks"]
@@ -74,7 +76,7 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
             if len(chains) == 1 and (chain := chains.pop()):
                 yield from find_argument(chain, None, flow)
         case Cause.INCONCLUSIVE:
-            yield from find_standing(incident, verdict, flow)
+            yield from find_undecided(incident, verdict, flow)
         case _:
             pass
 
@@ -87,6 +89,9 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
     if in_same_pass(sides, flow) or (not explained and (in_a_pass(sides.usual, flow) or in_a_pass(sides.odd, flow))):
         yield from find_unused(sides.odd.cohort, flow)
         yield from find_unsynced(sides.odd.cohort, flow)
+    if not explained and flow.places.outside(sides.usual.stack, sides.odd.stack):
+        yield from find_called_back(sides, flow)
+        yield from find_steering(sides.odd.cohort, flow)
     yield from find_passed(found, (*(flow.places.chain(s) for s in sides.before[:1]), odd, usual), flow.places)
     if usual and (verdict.cause is Cause.ORDER_INVERSION or (odd and odd[0].function is not usual[0].function)):
         at_call = not any(w.weight >= LEAST and w.fork.kind is not ForkKind.LOOP for w in found)
@@ -133,8 +138,6 @@ _MAX_CONDITION = 120
 _MAX_NOTES = 3
 _FORKED = (Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION)
 """Where the fork is the story. Elsewhere it says under which condition something happened that the headline tells."""
-_SURE = 0.4
-"""Below this, another place explains it nearly as well: both are sites, and the summary names neither."""
 
 
 def attach_sites(
@@ -145,7 +148,7 @@ def attach_sites(
     unread = [f"{relative(n.file, source)}: {n.text}" for n in analysis.program.notes]
     notes = (*verdict.coverage.notes, *unread[:_MAX_NOTES], *notes[:_MAX_NOTES])
     found = sites(forks, source)
-    first = f" {found[0].file}:{found[0].line}: {found[0].why}." if found and forks[0].confidence > _SURE else ""
+    first = f" {found[0].file}:{found[0].line}: {found[0].why}." if found and forks[0].confidence > SURE else ""
     told = forks[0].headlines if first and verdict.cause in _FORKED else ()
     if verdict.cause is Cause.ORDER_INVERSION and forks and forks[0].kind is not ForkKind.ORDER:
         told = (*(f"{one}, so that calls come in different orders" for one in told), *told)

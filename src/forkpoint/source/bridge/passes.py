@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.model.log import LogEvent
 from forkpoint.source.analysis import Analysis
@@ -46,7 +47,7 @@ def in_a_pass(side: ForkSide, flow: ProgramFlow) -> bool:
 
 
 def left_gradients_out(raised: LogEvent | None) -> bool:
-    return raised is not None and _UNFINISHED in (raised.exception or raised.text)
+    return raised is not None and _UNFINISHED in raised.text
 
 
 def find_unused(cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
@@ -71,7 +72,7 @@ def find_unsynced(cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
                 told = f"{tell_condition(test_of(node), function)} decides whether the backward pass reduces gradients"
                 fork, differs = decision_fork(node, function, flow.analysis, told, cohort)
                 if differs >= NOT_SHOWN:
-                    yield Weighed(fork, differs)
+                    yield Weighed(replace(fork, kind=ForkKind.UNSYNCED), differs)
 
 
 def _turns_sync_off(arm: ast.AST) -> bool:
@@ -103,7 +104,7 @@ def _given(forward: Function) -> set[str]:
 def _fork(node: BranchOrLoop, forward: Function, reasons: Reasons, cohort: int | None) -> Fork:
     told = "a rank may skip parameters whose gradients the others wait to reduce"
     sentence = f"depending on {tell_condition(test_of(node), forward)}, {told}{because(reasons)}"
-    return Fork(ForkKind.SKIPPED, forward, node, test_of(node), reasons, None, cohort, 0.0, sentence)
+    return Fork(ForkKind.UNUSED, forward, node, test_of(node), reasons, None, cohort, 0.0, sentence)
 
 
 def wrapped_forwards(analysis: Analysis) -> Iterator[Function]:

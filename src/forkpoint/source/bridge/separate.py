@@ -124,6 +124,30 @@ def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[
     yield from found.values()
 
 
+def find_missing(chain: Chain, flow: ProgramFlow) -> Iterator[Separation]:
+    """Decisions with an outcome that does not lead to the call of this chain, or to that of a later round only.
+
+    On the way from one round's call to the next one's; where there is none, on the way from the program's start.
+    """
+    target = flow.state_of(chain)
+    if target is None:
+        return
+    whole: State = (None, flow.places.flow(chain[0].function).entry, 0)
+    region = explore(flow, [target])
+    if not any(target in (after for _, after in ways) for ways in region.ways.values()):
+        region = explore(flow, [whole])
+    to_call = region.distances([target])
+    best = _best(region, to_call)
+    found: dict[ast.AST, Separation] = {}
+    for state, ways in _decisions(region):
+        one = min(ways, key=lambda w: to_call.get(w[1], FAR))
+        other = max(ways, key=lambda w: to_call.get(w[1], FAR))
+        if one[1] in to_call and _extra_cost(to_call, other[1], one[1]) > 0 and (one[0] or other[0]):
+            slack = region.reached[state] + to_call[one[1]] - best
+            _keep(found, Separation(_owner(state, one, other), one[0], other[0], 1.0, slack))
+    yield from found.values()
+
+
 def _owner(state: State, *ways: tuple[Turn | None, State]) -> Function:
     """A handler may be in a caller of the function that raised."""
     caught = (after for turn, after in reversed(ways) if turn is not None and turn.test is None)
@@ -167,7 +191,7 @@ _PER_COST = 0.9
 
 def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
     turn, function = separation.turn, separation.function
-    reasons, differs = _why(turn, function, analysis)
+    reasons, differs = why_decided(turn, function, analysis)
     weight = differs * (0.4 + 0.6 * separation.separates) * _PER_COST**separation.slack
     if separation.slip:
         weight *= _SLIP if sides.odd.recorded else _UNSEEN
@@ -194,7 +218,7 @@ def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
     return Weighed(replace(fork, headlines=tell_fork(fork, separation, sides)), weight)
 
 
-def _why(turn: Turn, function: Function, analysis: Analysis) -> tuple[Reasons, float]:
+def why_decided(turn: Turn, function: Function, analysis: Analysis) -> tuple[Reasons, float]:
     if turn.test is not None:
         return how_different(turn.node, turn.test, function, analysis)
     assert isinstance(turn.node, ast.ExceptHandler)

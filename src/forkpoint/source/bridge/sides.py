@@ -63,6 +63,11 @@ class StackMap:
             self._chains[stack] = tuple(merged)
         return self._chains[stack]
 
+    def outside(self, *stacks: Stack | None) -> bool:
+        """Whether frames of trainers or other packages are in a stack that the source does not contain."""
+        frames = (frame for stack in stacks for frame in user_frames(stack))
+        return any(self.program.module_at(frame.filename) is None for frame in frames)
+
     def points(self, place: CodeLine) -> list[Point]:
         return self.flow(place.function).at(place.line)
 

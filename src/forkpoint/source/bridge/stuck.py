@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import name_ranks
@@ -76,23 +77,6 @@ def find_between(before: Chain, now: Chain, verdict: Verdict, flow: ProgramFlow)
                 yield Weighed(fork, differs * _DEEPER**level)
 
 
-def find_standing(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
-    """For an undecided verdict: where the ranks wait, or what all of them raised."""
-    for number, cohort in enumerate(verdict.divergence.cohorts if verdict.divergence else ()):
-        chain = flow.places.chain(cohort.stack)
-        told = f"{name_ranks(cohort.ranks, 2)} {'waits' if len(cohort.ranks) == 1 else 'wait'} here"
-        fork = place_fork(ForkKind.HELD, chain[-1], flow.places, told, number) if chain else None
-        if fork is not None:
-            yield Weighed(fork, _THE_CALL)
-    raised = [e for r in incident.timeline.world if (e := raised_by((r,), incident))]
-    chains = {flow.places.chain(e.stack) for e in raised}
-    if verdict.divergence is None and len(raised) > 1 and len(chains) == 1 and (chain := chains.pop()):
-        who = name_ranks((e.rank for e in raised if e.rank is not None), 2)
-        fork = place_fork(ForkKind.RAISED, chain[-1], flow.places, f"{who} raised an exception here", None)
-        if fork is not None:
-            yield Weighed(fork, _THE_CALL)
-
-
 def _between(before: Chain, place: CodeLine, flow: ProgramFlow) -> Iterator[tuple[range, Function, int]]:
     """The lines from the function's last call (or the loop around) to this one, and the functions they run."""
     function = place.function
@@ -128,11 +112,11 @@ def find_raised(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     cohort = next((i for i, c in enumerate(cohorts) if set(c.ranks) & set(verdict.suspects)), None)
     who, what = name_ranks(verdict.suspects, 2), (event.exception or event.text).partition(":")[0]
-    weight = _RAISED
+    weight, innermost = _RAISED, next(iter(user_frames(event.stack)), None)
     for place in chain[: -_FRAMES - 1 : -1]:
-        fork = place_fork(
-            ForkKind.RAISED, place, flow.places, f"{who} raised {what} here and left the other ranks", cohort
-        )
+        at = innermost is not None and place is chain[-1] and flow.places.chain((innermost,))[-1:] == (place,)
+        told = f"{who} raised {what} {'here' if at else 'in a call from here'} and left the other ranks"
+        fork = place_fork(ForkKind.RAISED, place, flow.places, told, cohort)
         if fork is not None:
             yield Weighed(fork, weight)
         for node in enclosing(place.line, place.function):
