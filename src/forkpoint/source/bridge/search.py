@@ -218,30 +218,23 @@ class Region:
     reached: dict[State, int]
     """Cost of reaching each state."""
 
-    def distances(
-        self, targets: Iterable[State], *, unseen: bool = False, in_other_rounds: bool = False
-    ) -> dict[State, int]:
-        """Cost of reaching a target from each state; paths end at targets. With `unseen` (a rank whose calls are not
-        recorded) communication calls cost little; with `in_other_rounds` forward passes, which DDP uses to communicate in
-        some rounds only.
-        """
+    def distances(self, targets: Iterable[State], cost: Callable[[State], int] | None = None) -> dict[State, int]:
+        """Cost of reaching a target from each state; paths end at targets."""
+        cost_of = cost or self.flow.cost
         goals = set(targets)
         known: dict[State, int] = {}
         pending = [(0, i, t) for i, t in enumerate(goals) if t in self.back or t in self.ways]
         order = len(pending)
         heapq.heapify(pending)
         while pending:
-            cost, _, state = heapq.heappop(pending)
+            far, _, state = heapq.heappop(pending)
             if state in known:
                 continue
-            known[state] = cost
+            known[state] = far
             for before in self.back.get(state, ()):
                 if before not in known and before not in goals:
                     order += 1
-                    op = self.flow.op_at(before) if in_other_rounds else None
-                    is_little = unseen or (op is not None and op.op == "forward")
-                    most = ROUND if is_little else FAR
-                    heapq.heappush(pending, (cost + min(self.flow.cost(before), most), order, before))
+                    heapq.heappush(pending, (far + cost_of(before), order, before))
         return known
 
 

@@ -1,7 +1,7 @@
 """Which decisions separate the two sides: after them, one side reaches its next call and the other does not."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from forkpoint.model.op import Stack
@@ -10,12 +10,12 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.branches import CommStep, name_step
 from forkpoint.source.bridge.fork import Fork, ForkKind, Separation, Weighed
 from forkpoint.source.bridge.headlines import tell_fork
-from forkpoint.source.bridge.search import FAR, PASSED, Called, ProgramFlow, Region, State, explore, find_states
+from forkpoint.source.bridge.search import FAR, PASSED, ROUND, Called, ProgramFlow, Region, State, explore, find_states
 from forkpoint.source.bridge.sides import Chain, ForkSide, Sides, StackMap, outermost
 from forkpoint.source.bridge.why import because, can_change, how_caught, how_different, tell_condition
 from forkpoint.source.code import Function
 from forkpoint.source.flow import Turn, exit_of
-from forkpoint.source.syntax import Loop
+from forkpoint.source.syntax import Loop, enclosing
 from forkpoint.source.value import Reasons
 
 _FULL = PASSED
@@ -89,7 +89,10 @@ def _targets(side: ForkSide, chain: Chain, region: Region, whole: State) -> list
 
 def _separating(region: Region, usual: list[State], odd: list[State], *, unseen: bool) -> Iterator[Separation]:
     """Decisions with one outcome that is nearer to the usual call, and one that is nearer to the odd one."""
-    to_usual, to_odd = region.distances(usual), region.distances(odd, unseen=unseen)
+    # Of a rank whose calls are not recorded, other calls on the way cost little.
+    cost = region.flow.cost
+    to_usual = region.distances(usual)
+    to_odd = region.distances(odd, (lambda state: min(cost(state), ROUND)) if unseen else cost)
     best = _best(region, to_usual) + _best(region, to_odd)
     found: dict[ast.AST, Separation] = {}
     for state, ways in _decisions(region):
@@ -110,7 +113,7 @@ def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[
     It comes to the same call again in a later round. A rank that comes to another call first is at once apart from those
     that it left, so that is not an earlier round.
     """
-    to_call, to_odd = region.distances(calls, in_other_rounds=True), region.distances(odd)
+    to_call, to_odd = region.distances(calls, _skipped_cost(region.flow)), region.distances(odd)
     best = _best(region, to_call)
     found: dict[ast.AST, Separation] = {}
     for state, ways in _decisions(region):
@@ -124,27 +127,40 @@ def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[
     yield from found.values()
 
 
+def _skipped_cost(flow: ProgramFlow) -> Callable[[State], int]:
+    """DDP uses forward passes to communicate in some rounds only, so passing one costs little."""
+
+    def cost(state: State) -> int:
+        op = flow.op_at(state)
+        return min(flow.cost(state), ROUND) if op is not None and op.op == "forward" else flow.cost(state)
+
+    return cost
+
+
 def find_missing(chain: Chain, flow: ProgramFlow) -> Iterator[Separation]:
-    """Decisions with an outcome that does not lead to the call of this chain, or to that of a later round only.
+    """Decisions with an outcome that does not lead to the call of this chain, or only in another round of a loop around it.
 
     On the way from one round's call to the next one's; where there is none, on the way from the program's start.
     """
     target = flow.state_of(chain)
     if target is None:
         return
-    whole: State = (None, flow.places.flow(chain[0].function).entry, 0)
     region = explore(flow, [target])
-    if not any(target in (after for _, after in ways) for ways in region.ways.values()):
-        region = explore(flow, [whole])
+    if target not in region.back:
+        region = explore(flow, [(None, flow.places.flow(chain[0].function).entry, 0)])
+    around = {node for place in chain for node in enclosing(place.line, place.function) if isinstance(node, Loop)}
+    rounds = region.distances([target], lambda state: int(state[1].is_round and state[1].node in around))
     to_call = region.distances([target])
     best = _best(region, to_call)
     found: dict[ast.AST, Separation] = {}
     for state, ways in _decisions(region):
-        one = min(ways, key=lambda w: to_call.get(w[1], FAR))
-        other = max(ways, key=lambda w: to_call.get(w[1], FAR))
-        if one[1] in to_call and _extra_cost(to_call, other[1], one[1]) > 0 and (one[0] or other[0]):
-            slack = region.reached[state] + to_call[one[1]] - best
-            _keep(found, Separation(_owner(state, one, other), one[0], other[0], 1.0, slack))
+        one = min(ways, key=lambda w: (rounds.get(w[1], FAR), to_call.get(w[1], FAR)))
+        for other in ways if one[1] in rounds else ():
+            # A handler that ends the program catches what went wrong, and lets nobody miss a call.
+            ends = other[0] is not None and other[0].test is None and other[1] not in rounds
+            if _extra_cost(rounds, other[1], one[1]) > 0 and (one[0] or other[0]) and not ends:
+                slack = max(0, region.reached[state] + to_call[one[1]] - best)
+                _keep(found, Separation(_owner(state, one, other), one[0], other[0], 1.0, slack))
     yield from found.values()
 
 
@@ -177,6 +193,7 @@ def _extra_cost(distances: dict[State, int], way: State, than: State) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # How well a separating decision explains the divergence, and the sentence that describes it.
 
+UNEXPLAINED = "; the source does not show why it would differ"
 _SLIP = 0.6
 """It can only have happened in an earlier round, where it left no trace."""
 _UNSEEN = 0.8
@@ -203,7 +220,7 @@ def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
     if not reasons:
         # What nobody knows must not read as known.
         told = f"if {told}, they separated here" if kind is ForkKind.LOOP else told
-        told += "; the source does not show why it would differ"
+        told += UNEXPLAINED
     fork = Fork(
         kind=kind,
         function=function,

@@ -1,6 +1,6 @@
 """The two sides at the fork: the usual ranks, the odd ones, what both did before, and their stacks as lines of the source."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,9 +64,12 @@ class StackMap:
         return self._chains[stack]
 
     def outside(self, *stacks: Stack | None) -> bool:
-        """Whether frames of trainers or other packages are in a stack that the source does not contain."""
-        frames = (frame for stack in stacks for frame in user_frames(stack))
-        return any(self.program.module_at(frame.filename) is None for frame in frames)
+        """Whether the source calls a trainer or another package that it does not contain, in one of these stacks."""
+        return any(self._calls_outside(user_frames(stack)) for stack in stacks)
+
+    def _calls_outside(self, frames: Sequence[Frame]) -> bool:
+        known = [self.program.module_at(frame.filename) is not None for frame in frames]
+        return True in known and known.index(True) > 0
 
     def points(self, place: CodeLine) -> list[Point]:
         return self.flow(place.function).at(place.line)
