@@ -15,7 +15,7 @@ from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.bridge.arguments import find_argument, find_order, find_passed
+from forkpoint.source.bridge.arguments import find_argument, find_dispatched, find_order, find_passed
 from forkpoint.source.bridge.fork import SURE, Fork, ForkKind, Weighed
 from forkpoint.source.bridge.libraries import find_called_back, find_steering
 from forkpoint.source.bridge.passes import (
@@ -92,6 +92,7 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
     if not explained and flow.places.outside(sides.usual.stack, sides.odd.stack):
         yield from find_called_back(sides, flow)
         yield from find_steering(sides.odd.cohort, flow)
+    yield from find_dispatched(usual, odd, sides.odd.cohort, flow)
     yield from find_passed(found, (*(flow.places.chain(s) for s in sides.before[:1]), odd, usual), flow.places)
     if usual and (verdict.cause is Cause.ORDER_INVERSION or (odd and odd[0].function is not usual[0].function)):
         at_call = not any(w.weight >= LEAST and w.fork.kind is not ForkKind.LOOP for w in found)

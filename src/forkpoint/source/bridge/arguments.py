@@ -1,10 +1,12 @@
 """The same calls with different arguments, in a different order, or with unused parameters: where that comes from."""
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
 from forkpoint.source.bridge.headlines import tell_order
@@ -12,8 +14,11 @@ from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import Chain, CodeLine, StackMap
 from forkpoint.source.bridge.why import NOT_SHOWN, because, decision_fork, place_fork, tell_condition
 from forkpoint.source.code import Function
+from forkpoint.source.flow import exit_of
 from forkpoint.source.syntax import (
+    BranchOrLoop,
     all_arguments,
+    ancestors,
     branches_and_loops,
     enclosing,
     names_and_attributes_in,
@@ -27,43 +32,102 @@ from forkpoint.source.value import Reason, Reasons, strongest
 # One call with arguments that differ by rank, or the same calls in a different order: where that comes from.
 
 _CALL = 0.8
+_CALL_ABOVE = 0.82
+"""A call of a function that only hands on what it is given explains more than the call in it."""
 _CHOOSES = 0.9
 """A branch that sets an argument and can differ explains more than the call itself."""
+_CHOOSES_RESULT = 0.83
 _BEGINS = 0.6
 _ORDER = 1.0
+_ELEMENTS = 0.45
 _SET = 0.4
 _PASSED = 0.95
 
 
 def find_argument(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
-    """The call, the branch that sets its arguments, and where those start to differ."""
-    place = chain[-1]
-    for call in _calls_at(place, flow):
-        reasons = _reasons(call, place, flow)
-        yield Weighed(_call_fork(call, place, reasons, cohort), _CALL)
-        used = names_and_attributes_in(call)
-        for node in branches_and_loops(place.function):
-            if node.lineno <= call.lineno and _sets(node, used):
-                condition = tell_condition(test_of(node), place.function)
-                fork, differs = decision_fork(
-                    node, place.function, flow.analysis, f"{condition} decides what the call is given", cohort
-                )
-                if differs > NOT_SHOWN:
-                    yield Weighed(fork, differs * _CHOOSES)
-        for line in _set_at(call, place):
-            fork = place_fork(
-                ForkKind.ARGUMENT,
-                CodeLine(place.function, line),
-                flow.places,
-                "an argument of the call is set here",
-                cohort,
-            )
-            if fork is not None:
-                yield Weighed(fork, _SET)
-        for reason in sorted(reasons, key=lambda r: r.key):
-            begins = _beginning(reason, cohort, flow)
-            if begins is not None:
-                yield Weighed(begins, _BEGINS)
+    """The call, the branch that sets its arguments, and where those start to differ.
+
+    A function that only hands on what it is given (`all_to_all(x)` of a project) says nothing; its caller does.
+    """
+    place, call = chain[-1], next(iter(_calls_at(chain[-1], flow)), None)
+    if call is None:
+        return
+    reasons = _reasons(call, place, flow)
+    yield Weighed(_call_fork(call, place, reasons, cohort), _CALL)
+    yield from _about(call, place, reasons, cohort, flow)
+    if len(chain) > 1 and _hands_on(call, place.function):
+        above = chain[-2]
+        for passing in _calls_of(above, place.function, flow)[:1]:
+            reasons = _reasons(passing, above, flow)
+            told = f"what does not match between ranks is passed on from here{because(reasons)}"
+            yield Weighed(replace(_call_fork(passing, above, reasons, cohort), sentence=told), _CALL_ABOVE)
+            yield from _about(passing, above, reasons, cohort, flow)
+
+
+def _about(
+    call: ast.Call, place: CodeLine, reasons: Reasons, cohort: int | None, flow: ProgramFlow
+) -> Iterator[Weighed]:
+    """What decides the arguments of a call, and where they are set or start to differ."""
+    used = names_and_attributes_in(call)
+    here = [
+        (n, place.function) for n in branches_and_loops(place.function) if n.lineno <= call.lineno and _sets(n, used)
+    ]
+    for node, function in (*here, *_choosing(call, place.function, flow.analysis)):
+        told = f"{tell_condition(test_of(node), function)} decides what the call is given"
+        fork, differs = decision_fork(node, function, flow.analysis, told, cohort)
+        if differs > NOT_SHOWN:
+            yield Weighed(fork, differs * _CHOOSES)
+        elif differs == NOT_SHOWN and function is not place.function:
+            # It is known that the results differ, and this is what chooses them.
+            yield Weighed(fork, _CHOOSES_RESULT)
+    for line in _set_at(call, place):
+        at = CodeLine(place.function, line)
+        fork = place_fork(ForkKind.ARGUMENT, at, flow.places, "an argument of the call is set here", cohort)
+        if fork is not None:
+            yield Weighed(fork, _SET)
+    for reason in sorted(reasons, key=lambda r: r.key):
+        begins = _beginning(reason, cohort, flow)
+        if begins is not None:
+            yield Weighed(begins, _BEGINS)
+
+
+def _choosing(call: ast.Call, function: Function, analysis: Analysis) -> Iterator[tuple[BranchOrLoop, Function]]:
+    """Branches that choose the result of a function whose result the call is given."""
+    passed = set().union(*(names_in(a) for a in all_arguments(call)))
+    values = [v for name in passed for v in analysis.resolver.assigned(function).get(name, ())]
+    for inner in (n for value in (*all_arguments(call), *values) for n in ast.walk(value) if isinstance(n, ast.Call)):
+        callees = analysis.resolver.callees(inner, function)
+        for callee in callees.functions if callees.exact else ():
+            for node in branches_and_loops(callee):
+                if isinstance(node, ast.IfExp | ast.If) and any(
+                    _returns(n) for n in (node, *_parents_of(node, callee))
+                ):
+                    yield node, callee
+
+
+def _returns(node: ast.AST) -> bool:
+    return isinstance(node, ast.Return) or (isinstance(node, ast.If) and exit_of(node.body) == "return")
+
+
+def _parents_of(node: ast.AST, function: Function) -> Iterator[ast.AST]:
+    return (outer for outer, _ in ancestors(node, function) if isinstance(outer, ast.stmt))
+
+
+def _hands_on(call: ast.Call, function: Function) -> bool:
+    """All that the call is given is made of the function's parameters."""
+    made = set(function.params) - {"self", "cls"}
+    known = {*function.module.imports, *function.module.functions, *dir(builtins), "ctx"}
+    known |= {
+        name
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.comprehension)
+        for name in names_in(node.target)
+    }
+    for node in function.own.assignments:
+        if isinstance(node, ast.Assign) and names_in(node.value) - known <= made:
+            made |= {name for target in node.targets for name in names_in(target)}
+    given = set().union(*(names_in(a) for a in all_arguments(call))) - known
+    return bool(given) and given <= made
 
 
 def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow, *, at_call: bool) -> Iterator[Weighed]:
@@ -82,6 +146,21 @@ def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow, *, at_call: 
     call = place_fork(ForkKind.ORDER, chain[-1], flow.places, "ranks reach this call in a different order", cohort)
     if call is not None and at_call:
         yield Weighed(call, 0.4)
+
+
+def find_dispatched(usual: Chain, odd: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Both sides are on the same line of a loop and called different functions from it: they are at different elements."""
+    shared = next((i for i, (a, b) in enumerate(zip(usual, odd, strict=False)) if a != b), 0)
+    place = usual[shared - 1] if shared else None
+    loop = next((n for n in enclosing(place.line, place.function) if isinstance(n, ast.For)), None) if place else None
+    if place is None or loop is None or usual[shared].function is odd[shared].function:
+        return
+    extent = flow.analysis.differences.test(loop.iter, place.function).extent
+    reasons = frozenset(r for r in extent if r.origin is Origin.ORDER)
+    told = f"ranks are at different elements of {tell_condition(loop.iter, place.function)}"
+    told += because(reasons) or ": its order or its elements differ"
+    fork = Fork(ForkKind.ORDER, place.function, loop, loop.iter, reasons, None, cohort, 0.0, told)
+    yield Weighed(fork, _ORDER if reasons else _ELEMENTS)
 
 
 def find_passed(found: list[Weighed], chains: tuple[Chain, ...], places: StackMap) -> Iterator[Weighed]:
@@ -107,6 +186,13 @@ def _calls_at(place: CodeLine, flow: ProgramFlow) -> list[ast.Call]:
     point = next(iter(flow.places.points(place)), None)
     called = [c.node for c in flow.called(point) if c.op is not None and c.node is not None] if point else []
     return called[:1]
+
+
+def _calls_of(place: CodeLine, callee: Function, flow: ProgramFlow) -> list[ast.Call]:
+    """The calls on this line that run the function; all, if none is known to."""
+    point = next(iter(flow.places.points(place)), None)
+    known = [c.node for c in flow.called(point) if c.node is not None and callee in c.callees] if point else []
+    return known or [n for p in (point.parts if point else ()) for n in ast.walk(p) if isinstance(n, ast.Call)]
 
 
 def _reasons(call: ast.Call, place: CodeLine, flow: ProgramFlow) -> Reasons:

@@ -46,7 +46,7 @@ def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> I
     for place in places[:_MOST_PLACES]:
         yield from _missing(place, flow)
         if Cause.METADATA_MISMATCH in likely and not flow.places.outside(place.stack):
-            yield from (_perhaps(w) for w in find_argument(place.chain, place.cohort, flow))
+            yield from (_perhaps(w, _usual(w.fork)) for w in find_argument(place.chain, place.cohort, flow))
     if _is_in_library(incident, verdict, flow) and is_path:
         yield from (replace(w, weight=w.weight * _PERHAPS) for w in find_steering(None, flow))
 
@@ -122,7 +122,7 @@ def _missing(place: _Place, flow: ProgramFlow) -> Iterator[Weighed]:
 def _usual(fork: Fork) -> float:
     """Jobs give ranks roles on purpose, and most end their loops together."""
     by_rank = all(reason.origin is Origin.RANK for reason in fork.reasons)
-    return _ON_PURPOSE if by_rank or fork.kind is ForkKind.LOOP else 1.0
+    return _ON_PURPOSE if (fork.reasons and by_rank) or fork.kind is ForkKind.LOOP else 1.0
 
 
 def _tell_missing(separation: Separation) -> str:
