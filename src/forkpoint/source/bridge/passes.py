@@ -71,7 +71,7 @@ def find_unsynced(cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
             if isinstance(node, ast.If | ast.IfExp) and any(map(_turns_sync_off, _arms(node))):
                 told = f"{tell_condition(test_of(node), function)} decides whether the backward pass reduces gradients"
                 fork, differs = decision_fork(node, function, flow.analysis, told, cohort)
-                if differs >= NOT_SHOWN:
+                if differs > NOT_SHOWN:
                     yield Weighed(replace(fork, kind=ForkKind.UNSYNCED), differs)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from forkpoint.model.frames import user_frames
+from forkpoint.model.frames import place_of, user_frames
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import name_ranks
@@ -21,6 +21,9 @@ _ABOVE = 0.8
 """The branch that led the rank there explains it; the frame itself is more certain."""
 _DEEPER = 0.9
 """Per level of calls: what is nearer to the line is more likely the cause."""
+_LOADER = "/torch/utils/data/dataloader.py"
+_LOADED = 1.1
+"""If the program has one dataset, its items are what the loader waits for: more than the line that asks the loader."""
 _DEPTH = 3
 _THE_CALL = 0.4
 """The call that does not finish, if nothing shows why."""
@@ -29,22 +32,32 @@ _THE_CALL = 0.4
 def find_held(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     """From a live stack: the frame, and the decisions above it that can differ by rank."""
     cohort = _cohort_of(verdict)
-    chain = flow.places.chain(live_of(verdict.suspects, incident))
+    stack = live_of(verdict.suspects, incident)
+    chain = flow.places.chain(stack)
     if not chain:
         return
-    who = name_ranks(verdict.suspects, 2)
+    who, is_one = name_ranks(verdict.suspects, 2), len(verdict.suspects) == 1
     above = list(_above(chain, who, cohort, flow))
     under = f", under {tell_condition(above[0].fork.test, above[0].fork.function)}" if above else ""
-    frame = place_fork(
-        ForkKind.HELD,
-        chain[-1],
-        flow.places,
-        f"{who} {'is' if len(verdict.suspects) == 1 else 'are'} stuck here{under}",
-        cohort,
-    )
+    where = "in a library called from here" if flow.places.outside(stack) else "here"
+    told = f"{who} {'is' if is_one else 'are'} stuck {where}{under}"
+    frame = place_fork(ForkKind.HELD, chain[-1], flow.places, told, cohort)
     if frame is not None:
         yield Weighed(frame, 1.0)
+    if any(place_of(f).endswith(_LOADER) for f in stack or ()):
+        told = f"{who} {'waits' if is_one else 'wait'} for a data loader, which runs this"
+        loading = [place_fork(ForkKind.HELD, place, flow.places, told, cohort) for place in _loading(flow)]
+        yield from (Weighed(fork, _LOADED) for fork in loading if fork is not None and len(loading) == 1)
     yield from above
+
+
+def _loading(flow: ProgramFlow) -> Iterator[CodeLine]:
+    """Where the program's datasets read an item."""
+    for function in flow.analysis.program.functions():
+        if function.owner is not None and function.short in {"__getitem__", "__iter__"}:
+            known = flow.analysis.resolver.ancestors(function.owner)
+            if any(name.endswith("Dataset") for name in known if isinstance(name, str)):
+                yield CodeLine(function, function.body[0].lineno)
 
 
 def _above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
