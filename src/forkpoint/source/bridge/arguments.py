@@ -32,11 +32,12 @@ from forkpoint.source.value import Reason, Reasons, strongest
 # One call with arguments that differ by rank, or the same calls in a different order: where that comes from.
 
 _CALL = 0.8
-_CALL_ABOVE = 0.82
-"""A call of a function that only hands on what it is given explains more than the call in it."""
+_CALL_ABOVE = 0.78
+"""The call of a function that only hands on what it is given."""
 _CHOOSES = 0.9
 """A branch that sets an argument and can differ explains more than the call itself."""
 _CHOOSES_RESULT = 0.83
+"""The same, of a result that the call is given, where nothing shows that it can differ."""
 _BEGINS = 0.6
 _ORDER = 1.0
 _ELEMENTS = 0.45

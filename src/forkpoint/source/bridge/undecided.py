@@ -26,7 +26,7 @@ from forkpoint.source.flow import Turn
 _HERE = LEAST
 """Where ranks wait is certain, and rarely where it went wrong."""
 _PERHAPS = 0.5
-_ON_PURPOSE = 0.5
+_ON_PURPOSE = 0.3
 _PER_COST = 0.9
 _MOST_PLACES = 3
 _CALLS = (Cause.METADATA_MISMATCH, Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION)

@@ -49,6 +49,8 @@ def how_different(node: ast.AST, test: ast.expr, function: Function, analysis: A
     value = analysis.differences.test(test, function)
     reasons = value.reasons
     if isinstance(node, ast.For | ast.AsyncFor):
+        if _is_constant(test):
+            return NO_REASONS, _EQUAL
         reasons = frozenset(r for r in value.extent if r.origin is not Origin.ORDER)
         reasons = reasons or _of_generator(test, function, analysis) or _of_maker(test, function, analysis)
     strength = strength_of(reasons)
@@ -169,7 +171,9 @@ def _raised_by_rank(handler: ast.ExceptHandler, function: Function, analysis: An
 
 
 def _is_constant(test: ast.expr) -> bool:
-    """`range(2)`, `True`."""
+    """`range(2)`, `True`; the length of a tuple that is written out."""
+    if isinstance(test, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in test.elts):
+        return True
     return not any(isinstance(n, ast.Name) and n.id != "range" for n in ast.walk(test))
 
 
