@@ -15,7 +15,7 @@ from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.bridge.arguments import find_argument, find_dispatched, find_order, find_passed
+from forkpoint.source.bridge.arguments import find_argument, find_dispatched, find_order, find_passed, find_threads
 from forkpoint.source.bridge.fork import SURE, Fork, ForkKind, Weighed
 from forkpoint.source.bridge.libraries import find_called_back, find_steering
 from forkpoint.source.bridge.passes import (
@@ -67,6 +67,8 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
                 yield from find_argument(chain, sides.odd.cohort, flow)
         case Cause.DIVERGENT_PATH | Cause.ORDER_INVERSION if sides is not None:
             yield from _separated(verdict, sides, flow)
+            if verdict.cause is Cause.ORDER_INVERSION:
+                yield from find_threads(incident, flow)
         case Cause.RANK_LOST if sides is not None:
             # A lost rank has left every loop, so a loop alone proves nothing.
             loops = ForkKind.LOOP

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from forkpoint.model.frames import in_side_thread, in_two_threads
+from forkpoint.model.incident import Incident
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
@@ -41,6 +43,7 @@ _CHOOSES_RESULT = 0.83
 _BEGINS = 0.6
 _ORDER = 1.0
 _ELEMENTS = 0.45
+_THREAD = 0.6
 _SET = 0.4
 _PASSED = 0.95
 
@@ -150,18 +153,32 @@ def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow, *, at_call: 
 
 
 def find_dispatched(usual: Chain, odd: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
-    """Both sides are on the same line of a loop and called different functions from it: they are at different elements."""
+    """Both sides are in one call of a loop, which runs another function for each: they are at different elements."""
     shared = next((i for i, (a, b) in enumerate(zip(usual, odd, strict=False)) if a != b), 0)
     place = usual[shared - 1] if shared else None
     loop = next((n for n in enclosing(place.line, place.function) if isinstance(n, ast.For)), None) if place else None
     if place is None or loop is None or usual[shared].function is odd[shared].function:
         return
+    both = {usual[shared].function, odd[shared].function}
     extent = flow.analysis.differences.test(loop.iter, place.function).extent
     reasons = frozenset(r for r in extent if r.origin is Origin.ORDER)
+    if not any(both <= {*called.callees} for point in flow.places.points(place)[:1] for called in flow.called(point)):
+        return
     told = f"ranks are at different elements of {tell_condition(loop.iter, place.function)}"
     told += because(reasons) or ": its order or its elements differ"
     fork = Fork(ForkKind.ORDER, place.function, loop, loop.iter, reasons, None, cohort, 0.0, told)
     yield Weighed(fork, _ORDER if reasons else _ELEMENTS)
+
+
+def find_threads(incident: Incident, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Calls that a thread of the program makes beside those of the main thread."""
+    stacks = [stack for stack in incident.timeline.tables.stacks.values() if stack]
+    for stack in stacks if in_two_threads(stacks) else ():
+        chain = flow.places.chain(stack) if in_side_thread(stack) else ()
+        told = "a thread makes this call, and nothing puts it in one order with those of the main thread"
+        fork = place_fork(ForkKind.ORDER, chain[-1], flow.places, told, None) if chain else None
+        if fork is not None:
+            yield Weighed(fork, _THREAD)
 
 
 def find_passed(found: list[Weighed], chains: tuple[Chain, ...], places: StackMap) -> Iterator[Weighed]:

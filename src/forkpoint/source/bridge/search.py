@@ -73,7 +73,11 @@ class ProgramFlow:
                 for point in self.places.points(place)[:1]:
                     self._seen_callees[point].setdefault(below.function)
             if chain:
-                self._seen_ops.update(self.places.points(chain[-1])[:1])
+                self._seen_ops.update(self._calling(chain[-1])[:1])
+
+    def _calling(self, place: CodeLine) -> list[Point]:
+        """The points of a line, those that communicate first: `all_reduce(x) if ready else x` has three."""
+        return sorted(self.places.points(place), key=lambda point: not self._has_op(point))
 
     # what a point calls
 
@@ -84,9 +88,7 @@ class ProgramFlow:
 
     def _find_called(self, point: Point) -> Iterator[Called]:
         unseen = dict(self._seen_callees.get(point, {}))
-        if point in self._seen_ops and not any(
-            self._is_op(c, point) for p in point.parts for c in _calls(p, point.left_out)
-        ):
+        if point in self._seen_ops and not self._has_op(point):
             # The recorder saw a call from here: a wrapped model's forward pass, or a hook.
             yield Called(None, "forward", ApiKind.IMPLICIT)
         for part in point.parts:
@@ -99,8 +101,9 @@ class ProgramFlow:
         if unseen:
             yield Called(None, None, None, tuple(unseen))
 
-    def _is_op(self, call: ast.Call, point: Point) -> bool:
-        return self.analysis.communication.api(call, point.function) is not None
+    def _has_op(self, point: Point) -> bool:
+        api = self.analysis.communication.api
+        return any(api(call, point.function) is not None for p in point.parts for call in _calls(p, point.left_out))
 
     def _one(self, call: ast.Call, point: Point) -> Called | None:
         api = self.analysis.communication.api(call, point.function)
@@ -150,7 +153,7 @@ class ProgramFlow:
         return next((i for i, c in enumerate(self.called(point)) if callee in c.callees), 0)
 
     def _before_op(self, above: Above | None, place: CodeLine) -> State | None:
-        for point in self.places.points(place):
+        for point in self._calling(place):
             ops = [i for i, c in enumerate(self.called(point)) if c.op is not None]
             return above, point, ops[0] if ops else 0
         return None

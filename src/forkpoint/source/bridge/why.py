@@ -75,15 +75,24 @@ def _of_generator(iterated: ast.expr, function: Function, analysis: Analysis) ->
 
 def _of_maker(iterated: ast.expr, function: Function, analysis: Analysis, depth: int = _MADE_WITHIN) -> Reasons:
     """`files = TokenFiles(rank, world)`: it was made for this rank, so its length may be this rank's own."""
-    for node in ast.walk(iterated):
-        for value, where in _makers(node, function, analysis):
-            if isinstance(value, ast.Call) and any(map(is_rank_word, _given_to(value))):
-                text = "it is made with this rank's number, and may be longer or shorter than on other ranks"
-                what = shortened(where.module.source(value), 40)
-                return frozenset({Reason(Origin.RANK, Strength.POSSIBLE, where.module.path, value.lineno, what, text)})
-            if where is not function and depth and (found := _of_maker(value, where, analysis, depth - 1)):
-                return found
+    for value, where in _makers(_held_by(iterated), function, analysis):
+        if isinstance(value, ast.Call) and any(map(is_rank_word, _given_to(value))):
+            text = "it is made with this rank's number, and may be longer or shorter than on other ranks"
+            what = shortened(where.module.source(value), 40)
+            return frozenset({Reason(Origin.RANK, Strength.POSSIBLE, where.module.path, value.lineno, what, text)})
+        if where is not function and depth and (found := _of_maker(value, where, analysis, depth - 1)):
+            return found
     return NO_REASONS
+
+
+def _held_by(iterated: ast.expr) -> ast.expr:
+    """`files` of `enumerate(files)` and of `files.epoch(3)`."""
+    while isinstance(iterated, ast.Call):
+        inner = iterated.func.value if isinstance(iterated.func, ast.Attribute) else next(iter(iterated.args), None)
+        if inner is None:
+            break
+        iterated = inner
+    return iterated
 
 
 def _makers(node: ast.AST, function: Function, analysis: Analysis) -> Iterator[tuple[ast.expr, Function]]:
