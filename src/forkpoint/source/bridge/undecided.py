@@ -25,6 +25,7 @@ from forkpoint.source.flow import Turn
 
 _HERE = LEAST
 """Where ranks wait is certain, and rarely where it went wrong."""
+_ALONE = 0.25
 _PERHAPS = 0.5
 _ON_PURPOSE = 0.3
 _PER_COST = 0.9
@@ -34,7 +35,7 @@ _CALLS = (Cause.METADATA_MISMATCH, Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION)
 
 def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     places = _places(incident, verdict, flow)
-    yield from _standing(places, flow)
+    yield from _standing(places, incident, flow)
     if any(left_gradients_out(raised_by((rank,), incident)) for rank in incident.timeline.world):
         yield from find_unused(None, flow)
     likely = {h.cause for h in verdict.hypotheses[:2]}
@@ -88,14 +89,16 @@ def _places(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> list[_Pl
     return sorted(found.values(), key=lambda place: (-len(place.ranks), place.ranks))
 
 
-def _standing(places: list[_Place], flow: ProgramFlow) -> Iterator[Weighed]:
+def _standing(places: list[_Place], incident: Incident, flow: ProgramFlow) -> Iterator[Weighed]:
     for place in places:
         waits = f"{name_ranks(place.waiting, 2)} {'waits' if len(place.waiting) == 1 else 'wait'} here"
         failed = f"a call from here failed on {name_ranks(place.failed, 2)}"
         told = "; ".join([*([waits] if place.waiting else []), *([failed] if place.failed else [])])
         fork = place_fork(ForkKind.HELD, place.chain[-1], flow.places, told, place.cohort)
+        # What a few raised by themselves is more than what their peers' end did to the rest.
+        alone = bool(place.failed) and len(places) > 1 and all(raised_by((r,), incident) for r in place.failed)
         if fork is not None:
-            yield Weighed(fork, _HERE)
+            yield Weighed(fork, _ALONE if alone and not place.waiting else _HERE)
 
 
 def _between(one: _Place, other: _Place, flow: ProgramFlow) -> Iterator[Weighed]:
