@@ -103,8 +103,9 @@ def _standing(places: list[_Place], incident: Incident, flow: ProgramFlow) -> It
 
 def _between(one: _Place, other: _Place, flow: ProgramFlow) -> Iterator[Weighed]:
     """Decisions after which a rank comes to one of two calls and not to the other."""
-    sides = Sides(*(ForkSide(p.ranks, p.cohort, "call", p.stack, None, None, recorded=False) for p in (one, other)), ())
-    for separation in find_separations(replace(sides, named=False), flow):
+    first, second = (ForkSide(p.ranks, p.cohort, "call", p.stack, None, None, recorded=False) for p in (one, other))
+    sides = Sides(first, second, (), named=False)
+    for separation in find_separations(sides, flow):
         weighed = weigh(separation, sides, flow.analysis)
         if weighed.fork.reasons:
             yield _perhaps(weighed, _usual(weighed.fork))
