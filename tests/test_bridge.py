@@ -259,6 +259,49 @@ def step(rank, x):
     assert [(f.kind, f.node.lineno) for f in forks[:2]] == [(ForkKind.HELD, 6), (ForkKind.SKIPPED, 5)]
 
 
+LOADED = """
+import torch.distributed as dist
+from torch.utils.data import Dataset
+class Clips(Dataset):
+    def __getitem__(self, i):
+        return open(self.names[i]).read()
+{second}
+def step(rank, loader, x):
+    for clip in loader:
+        dist.all_reduce(x)
+"""
+SECOND = """
+class Held(Dataset):
+    def __getitem__(self, i):
+        return i
+"""
+
+
+@for_each(("second", "line"), [("", 5), (SECOND, 12)])
+def test_a_rank_that_waits_for_its_loader_is_shown_with_the_dataset_if_there_is_one(
+    second: str, line: int, tmp_path: Path
+) -> None:
+    source = write_source(tmp_path, LOADED.format(second=second))
+    at = 12 if second else 8
+    job = SmallJob(4)
+    job.op(line=at + 1)
+    job.op([0, 1, 3], line=at + 1, done=False)
+    loader = Frame("_try_get_data", "/opt/lib/python3.12/site-packages/torch/utils/data/dataloader.py", 1131)
+    frames = (loader, Frame("step", "/train/train.py", at), Frame("<module>", "/train/train.py", 99))
+    forks = forks_of(job.capture(stacks=(LiveStack(2, "stacks_2", 1, frames),)), source)
+
+    assert (forks[0].kind, forks[0].node.lineno) == (ForkKind.HELD, line)
+
+
+@for_each(("number", "shown"), [("0126", True), ("0015", False)])
+def test_a_thread_that_communicates_beside_the_main_one_is_shown_where_calls_came_in_another_order(
+    number: str, shown: bool
+) -> None:
+    told = [site.why or "" for site in verdict_of(number, source=True).sites]
+
+    assert any("a thread makes this call" in why for why in told) is shown
+
+
 def test_two_branches_that_explain_it_equally_are_both_shown_and_neither_is_sure(tmp_path: Path) -> None:
     twice = SKIPPED.replace("if config.verbose:", "if dist.get_rank() > 1:")
     one = forks_of(parted(8, "broadcast", 9, "barrier"), write_source(tmp_path, SKIPPED))

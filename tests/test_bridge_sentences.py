@@ -72,6 +72,46 @@ CASES = {
         "if",
         "`not local.done()` was false on rank 2",
     ),
+    "early return in an else": Case(
+        "if local.good():\n    x = x + 1\nelse:\n    return dist.broadcast(x, 0)  # odd\ndist.barrier()  # usual\n",
+        "if",
+        "`local.good()` was false on rank 2",
+    ),
+    "early return of the others, negated": Case(
+        "if not local.bad():\n    return dist.barrier()  # usual\ndist.broadcast(x, 0)  # odd\n",
+        "if",
+        "`not local.bad()` was false on rank 2",
+    ),
+    "a negation in an and": Case(
+        "if x is not None and not local.bad():\n    dist.barrier()  # usual\nelse:\n    dist.broadcast(x, 0)  # odd\n",
+        "if",
+        "`x is not None and not local.bad()` was false on rank 2",
+    ),
+    "nested": Case(
+        "if local.good():\n    if not local.late():\n        dist.barrier()  # usual\n    dist.broadcast(x, 0)  # odd\n",
+        "if not",
+        "`not local.late()` was false on rank 2",
+    ),
+    "a conditional expression": Case(
+        "dist.broadcast(x, 0) if local.bad() else print()  # odd\ndist.barrier()  # usual\n",
+        "dist.broadcast",
+        "`local.bad()` went differently on rank 2",
+    ),
+    "while not": Case(
+        "while not local.done():\n    dist.barrier()  # usual\ndist.broadcast(x, 0)  # odd\n",
+        "while",
+        "ran a different number of rounds on rank 2",
+    ),
+    "while True with a break": Case(
+        "while True:\n    if not local.more():\n        break\n    dist.barrier()  # usual\ndist.broadcast(x, 0)  # odd\n",
+        "if",
+        "`not local.more()` was true on rank 2, which took the `break`",
+    ),
+    "match of the others": Case(
+        "match local.kind():\n    case 1:\n        return dist.barrier()  # usual\ndist.broadcast(x, 0)  # odd\n",
+        "match",
+        "went differently on rank 2",
+    ),
     "while and its else": Case(
         "while local.more():\n    dist.barrier()  # usual\nelse:\n    dist.broadcast(x, 0)  # odd\n",
         "while",

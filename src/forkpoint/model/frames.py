@@ -86,6 +86,12 @@ def _is_library_file(filename: str) -> bool:
     return not filename.startswith("/") and first in _LIBRARIES
 
 
+def installed_path(frame: Frame) -> str | None:
+    """`lightning/trainer.py` of an installed package; None for other files."""
+    found = _INSTALLED.search(place := place_of(frame))
+    return place[found.start(1) :] if found else None
+
+
 def is_standard(frame: Frame) -> bool:
     """From Python's standard library."""
     if frame.filename.startswith("/"):

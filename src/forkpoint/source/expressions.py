@@ -141,7 +141,7 @@ class Expressions(CallValues):
             return value
         if is_rank_word(node.id) and not self._is_about_matrices(node.id):
             return join(value, self._rank(node))
-        if is_loader_word(node.id):
+        if is_loader_word(node.id) and not node.id.isupper():  # `MICRO_BATCHES` is a number that was written down
             return join(value, self._loaded(node))
         function = self._scope.function
         if node.id in function.params and is_data_word(node.id) and not is_setting(node.id, function):

@@ -14,7 +14,7 @@ from forkpoint.remedies.fixes import (
     sort_first,
 )
 from forkpoint.remedies.scene import Scene
-from forkpoint.source.bridge.fork import Fork
+from forkpoint.source.bridge.fork import SURE, Fork, ForkKind
 
 FIXES: tuple[Callable[[Fork, Scene], Fix | None], ...] = (
     call_on_all_ranks.offer,
@@ -28,10 +28,20 @@ FIXES: tuple[Callable[[Fork, Scene], Fix | None], ...] = (
 )
 """For a fork, the first that fits."""
 _MOST = 3
+_GUESSED = frozenset({ForkKind.LOOP, ForkKind.SKIPPED, ForkKind.LEFT})
+"""Kinds that rest on a condition."""
 
 
 def offer_fixes(forks: Sequence[Fork], scene: Scene) -> tuple[Fix, ...]:
-    """One for each fork that explains the divergence as well as the first one; patches before words."""
+    """One for each fork that explains the divergence as well as the first one; patches before words.
+
+    Words alone where nothing shows why a condition would differ: the change would go to a guess.
+    """
     equal = [fork for fork in forks if fork.confidence == forks[0].confidence][:_MOST]
-    found = [next(f for offer in FIXES if (f := offer(fork, scene))) for fork in equal]
+    found = [next(f for offer in _offers(fork) if (f := offer(fork, scene))) for fork in equal]
     return tuple(sorted(dict.fromkeys(found), key=lambda fix: fix.patch is None))
+
+
+def _offers(fork: Fork) -> Sequence[Callable[[Fork, Scene], Fix | None]]:
+    known = fork.reasons or fork.confidence > SURE
+    return FIXES if known or fork.kind not in _GUESSED else (in_words.offer,)

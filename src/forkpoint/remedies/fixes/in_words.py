@@ -25,6 +25,12 @@ _WORDS = {
     "broadcast the value of one rank.",
     ForkKind.RAISED: "At {where}, a rank raised an exception and left the others: end the whole job (a launcher such as "
     "torchrun does this), or agree on what went wrong before the next collective.",
+    ForkKind.UNUSED: "At {where}, let every rank use all parameters, whichever way it goes: run the part on an empty or zero "
+    "input and add its output times zero to the loss; or wrap the model with find_unused_parameters=True.",
+    ForkKind.UNSYNCED: "At {where}, let all ranks reduce gradients in the same backward passes: decide by what all of them "
+    "count alike, or agree on the condition first (all_reduce of a flag).",
+    ForkKind.STEERED: "At {where}, let all ranks tell the library the same: agree on it first (all_reduce of a flag, or the "
+    "smallest number of batches), or let rank 0 decide and broadcast it.",
     ForkKind.HELD: "At {where}, limit the wait, or do the work where no rank waits for this one: before the job's groups "
     "exist, or in one worker process that takes such work in turn. If it is only slow, give that one wait a longer timeout "
     "(a separate group with `timeout=`), not the whole job.",

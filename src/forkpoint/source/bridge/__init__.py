@@ -15,13 +15,22 @@ from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.bridge.arguments import find_argument, find_order, find_passed, find_unused
-from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
+from forkpoint.source.bridge.arguments import find_argument, find_dispatched, find_order, find_passed, find_threads
+from forkpoint.source.bridge.fork import SURE, Fork, ForkKind, Weighed
+from forkpoint.source.bridge.libraries import find_called_back, find_steering
+from forkpoint.source.bridge.passes import (
+    find_unsynced,
+    find_unused,
+    in_a_pass,
+    in_same_pass,
+    left_gradients_out,
+)
 from forkpoint.source.bridge.printed import find_printed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.separate import LEAST, find_separations, is_from_backward, weigh
-from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides
-from forkpoint.source.bridge.stuck import find_between, find_held, find_raised, find_standing
+from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides, raised_by
+from forkpoint.source.bridge.stuck import find_between, find_held, find_raised
+from forkpoint.source.bridge.undecided import find_undecided
 from forkpoint.source.syntax import shortened
 
 __all__ = ["Fork", "ForkKind", "bridge", "find_forks"]
@@ -47,6 +56,8 @@ def find_forks(incident: Incident, verdict: Verdict, analysis: Analysis) -> tupl
 def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     sides = find_sides(incident, verdict)
     yield from find_raised(incident, verdict, flow)
+    if left_gradients_out(raised_by(verdict.suspects, incident)):
+        yield from find_unused(None, flow)
     match verdict.cause:
         case Cause.HOST_STALL | Cause.NEVER_JOINED | Cause.STRAGGLER | Cause.GPU_STALL:
             yield from _stalled(incident, verdict, sides, flow)
@@ -56,6 +67,8 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
                 yield from find_argument(chain, sides.odd.cohort, flow)
         case Cause.DIVERGENT_PATH | Cause.ORDER_INVERSION if sides is not None:
             yield from _separated(verdict, sides, flow)
+            if verdict.cause is Cause.ORDER_INVERSION:
+                yield from find_threads(incident, flow)
         case Cause.RANK_LOST if sides is not None:
             # A lost rank has left every loop, so a loop alone proves nothing.
             loops = ForkKind.LOOP
@@ -65,7 +78,7 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
             if len(chains) == 1 and (chain := chains.pop()):
                 yield from find_argument(chain, None, flow)
         case Cause.INCONCLUSIVE:
-            yield from find_standing(incident, verdict, flow)
+            yield from find_undecided(incident, verdict, flow)
         case _:
             pass
 
@@ -74,21 +87,21 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
     found = [weigh(p, sides, flow.analysis) for p in find_separations(sides, flow)]
     usual, odd = flow.places.chain(sides.usual.stack), flow.places.chain(sides.odd.stack)
     yield from found
-    if _is_unused(sides, flow):
+    explained = any(w.weight >= LEAST for w in found)
+    if in_same_pass(sides, flow) or (not explained and (in_a_pass(sides.usual, flow) or in_a_pass(sides.odd, flow))):
         yield from find_unused(sides.odd.cohort, flow)
+        yield from find_unsynced(sides.odd.cohort, flow)
+    if not explained and flow.places.outside(sides.usual.stack, sides.odd.stack):
+        yield from find_called_back(sides, flow)
+        yield from find_steering(sides.odd.cohort, flow)
+    yield from find_dispatched(usual, odd, sides.odd.cohort, flow)
     yield from find_passed(found, (*(flow.places.chain(s) for s in sides.before[:1]), odd, usual), flow.places)
     if usual and (verdict.cause is Cause.ORDER_INVERSION or (odd and odd[0].function is not usual[0].function)):
-        yield from find_order(usual, sides.usual.cohort, flow)
-        yield from find_order(odd, sides.odd.cohort, flow) if odd else ()
-    elif odd and odd == usual and sides.odd.op == sides.usual.op and not any(w.weight >= LEAST for w in found):
+        at_call = not any(w.weight >= LEAST and w.fork.kind is not ForkKind.LOOP for w in found)
+        yield from find_order(usual, sides.usual.cohort, flow, at_call=at_call)
+        yield from find_order(odd, sides.odd.cohort, flow, at_call=at_call) if odd else ()
+    elif odd and odd == usual and sides.odd.op == sides.usual.op and not explained:
         yield from find_argument(odd, sides.odd.cohort, flow)
-
-
-def _is_unused(sides: Sides, flow: ProgramFlow) -> bool:
-    """Both sides are in a backward pass, or the odd one raised where it called the wrapped model."""
-    both = all(is_from_backward(s.stack, flow.places.chain(s.stack)) for s in (sides.usual, sides.odd))
-    raised = flow.places.chain(sides.odd.raised.stack) if sides.odd.raised else ()
-    return both or (bool(raised) and flow.calls_wrapped(raised[-1]))
 
 
 def _stalled(incident: Incident, verdict: Verdict, sides: Sides | None, flow: ProgramFlow) -> Iterator[Weighed]:
@@ -128,8 +141,6 @@ _MAX_CONDITION = 120
 _MAX_NOTES = 3
 _FORKED = (Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION)
 """Where the fork is the story. Elsewhere it says under which condition something happened that the headline tells."""
-_SURE = 0.4
-"""Below this, another place explains it nearly as well: both are sites, and the summary names neither."""
 
 
 def attach_sites(
@@ -140,7 +151,7 @@ def attach_sites(
     unread = [f"{relative(n.file, source)}: {n.text}" for n in analysis.program.notes]
     notes = (*verdict.coverage.notes, *unread[:_MAX_NOTES], *notes[:_MAX_NOTES])
     found = sites(forks, source)
-    first = f" {found[0].file}:{found[0].line}: {found[0].why}." if found and forks[0].confidence > _SURE else ""
+    first = f" {found[0].file}:{found[0].line}: {found[0].why}." if found and forks[0].confidence > SURE else ""
     told = forks[0].headlines if first and verdict.cause in _FORKED else ()
     if verdict.cause is Cause.ORDER_INVERSION and forks and forks[0].kind is not ForkKind.ORDER:
         told = (*(f"{one}, so that calls come in different orders" for one in told), *told)

@@ -1,21 +1,26 @@
 """The same calls with different arguments, in a different order, or with unused parameters: where that comes from."""
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from forkpoint.model.frames import in_side_thread, in_two_threads
+from forkpoint.model.incident import Incident
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Origin, Strength, known_apis
+from forkpoint.source.apis import Origin
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
 from forkpoint.source.bridge.headlines import tell_order
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import Chain, CodeLine, StackMap
 from forkpoint.source.bridge.why import NOT_SHOWN, because, decision_fork, place_fork, tell_condition
-from forkpoint.source.code import Class, Function
+from forkpoint.source.code import Function
+from forkpoint.source.flow import exit_of
 from forkpoint.source.syntax import (
     BranchOrLoop,
     all_arguments,
+    ancestors,
     branches_and_loops,
     enclosing,
     names_and_attributes_in,
@@ -29,47 +34,108 @@ from forkpoint.source.value import Reason, Reasons, strongest
 # One call with arguments that differ by rank, or the same calls in a different order: where that comes from.
 
 _CALL = 0.8
+_CALL_ABOVE = 0.78
+"""The call of a function that only hands on what it is given."""
 _CHOOSES = 0.9
 """A branch that sets an argument and can differ explains more than the call itself."""
+_CHOOSES_RESULT = 0.83
+"""The same, of a result that the call is given, where nothing shows that it can differ."""
 _BEGINS = 0.6
 _ORDER = 1.0
+_ELEMENTS = 0.45
+_THREAD = 0.6
 _SET = 0.4
 _PASSED = 0.95
 
 
 def find_argument(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
-    """The call, the branch that sets its arguments, and where those start to differ."""
-    place = chain[-1]
-    for call in _calls_at(place, flow):
-        reasons = _reasons(call, place, flow)
-        yield Weighed(_call_fork(call, place, reasons, cohort), _CALL)
-        used = names_and_attributes_in(call)
-        for node in branches_and_loops(place.function):
-            if node.lineno <= call.lineno and _sets(node, used):
-                condition = tell_condition(test_of(node), place.function)
-                fork, differs = decision_fork(
-                    node, place.function, flow.analysis, f"{condition} decides what the call is given", cohort
-                )
-                if differs > NOT_SHOWN:
-                    yield Weighed(fork, differs * _CHOOSES)
-        for line in _set_at(call, place):
-            fork = place_fork(
-                ForkKind.ARGUMENT,
-                CodeLine(place.function, line),
-                flow.places,
-                "an argument of the call is set here",
-                cohort,
-            )
-            if fork is not None:
-                yield Weighed(fork, _SET)
-        for reason in sorted(reasons, key=lambda r: r.key):
-            begins = _beginning(reason, cohort, flow)
-            if begins is not None:
-                yield Weighed(begins, _BEGINS)
+    """The call, the branch that sets its arguments, and where those start to differ.
+
+    A function that only hands on what it is given (`all_to_all(x)` of a project) says nothing; its caller does.
+    """
+    place, call = chain[-1], next(iter(_calls_at(chain[-1], flow)), None)
+    if call is None:
+        return
+    reasons = _reasons(call, place, flow)
+    yield Weighed(_call_fork(call, place, reasons, cohort), _CALL)
+    yield from _about(call, place, reasons, cohort, flow)
+    if len(chain) > 1 and _hands_on(call, place.function):
+        above = chain[-2]
+        for passing in _calls_of(above, place.function, flow)[:1]:
+            reasons = _reasons(passing, above, flow)
+            told = f"what does not match between ranks is passed on from here{because(reasons)}"
+            yield Weighed(replace(_call_fork(passing, above, reasons, cohort), sentence=told), _CALL_ABOVE)
+            yield from _about(passing, above, reasons, cohort, flow)
 
 
-def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
-    """A loop around the call, or around a caller, whose order can differ; and the call."""
+def _about(
+    call: ast.Call, place: CodeLine, reasons: Reasons, cohort: int | None, flow: ProgramFlow
+) -> Iterator[Weighed]:
+    """What decides the arguments of a call, and where they are set or start to differ."""
+    used = names_and_attributes_in(call)
+    here = [
+        (n, place.function) for n in branches_and_loops(place.function) if n.lineno <= call.lineno and _sets(n, used)
+    ]
+    for node, function in (*here, *_choosing(call, place.function, flow.analysis)):
+        told = f"{tell_condition(test_of(node), function)} decides what the call is given"
+        fork, differs = decision_fork(node, function, flow.analysis, told, cohort)
+        if differs > NOT_SHOWN:
+            yield Weighed(fork, differs * _CHOOSES)
+        elif differs == NOT_SHOWN and function is not place.function:
+            # It is known that the results differ, and this is what chooses them.
+            yield Weighed(fork, _CHOOSES_RESULT)
+    for line in _set_at(call, place):
+        at = CodeLine(place.function, line)
+        fork = place_fork(ForkKind.ARGUMENT, at, flow.places, "an argument of the call is set here", cohort)
+        if fork is not None:
+            yield Weighed(fork, _SET)
+    for reason in sorted(reasons, key=lambda r: r.key):
+        begins = _beginning(reason, cohort, flow)
+        if begins is not None:
+            yield Weighed(begins, _BEGINS)
+
+
+def _choosing(call: ast.Call, function: Function, analysis: Analysis) -> Iterator[tuple[BranchOrLoop, Function]]:
+    """Branches that choose the result of a function whose result the call is given."""
+    passed = set().union(*(names_in(a) for a in all_arguments(call)))
+    values = [v for name in passed for v in analysis.resolver.assigned(function).get(name, ())]
+    for inner in (n for value in (*all_arguments(call), *values) for n in ast.walk(value) if isinstance(n, ast.Call)):
+        callees = analysis.resolver.callees(inner, function)
+        for callee in callees.functions if callees.exact else ():
+            for node in branches_and_loops(callee):
+                if isinstance(node, ast.IfExp | ast.If) and any(
+                    _returns(n) for n in (node, *_parents_of(node, callee))
+                ):
+                    yield node, callee
+
+
+def _returns(node: ast.AST) -> bool:
+    return isinstance(node, ast.Return) or (isinstance(node, ast.If) and exit_of(node.body) == "return")
+
+
+def _parents_of(node: ast.AST, function: Function) -> Iterator[ast.AST]:
+    return (outer for outer, _ in ancestors(node, function) if isinstance(outer, ast.stmt))
+
+
+def _hands_on(call: ast.Call, function: Function) -> bool:
+    """All that the call is given is made of the function's parameters."""
+    made = set(function.params) - {"self", "cls"}
+    known = {*function.module.imports, *function.module.functions, *dir(builtins), "ctx"}
+    known |= {
+        name
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.comprehension)
+        for name in names_in(node.target)
+    }
+    for node in function.own.assignments:
+        if isinstance(node, ast.Assign) and names_in(node.value) - known <= made:
+            made |= {name for target in node.targets for name in names_in(target)}
+    given = set().union(*(names_in(a) for a in all_arguments(call))) - known
+    return bool(given) and given <= made
+
+
+def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow, *, at_call: bool) -> Iterator[Weighed]:
+    """A loop around the call, or around a caller, whose order can differ; with `at_call` also the call itself."""
     for place in reversed(chain):
         for node in enclosing(place.line, place.function):
             if isinstance(node, ast.For | ast.AsyncFor):
@@ -82,8 +148,37 @@ def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[
                     )
                     yield Weighed(replace(fork, headlines=tell_order(fork)), _ORDER)
     call = place_fork(ForkKind.ORDER, chain[-1], flow.places, "ranks reach this call in a different order", cohort)
-    if call is not None:
+    if call is not None and at_call:
         yield Weighed(call, 0.4)
+
+
+def find_dispatched(usual: Chain, odd: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Both sides are in one call of a loop, which runs another function for each: they are at different elements."""
+    shared = next((i for i, (a, b) in enumerate(zip(usual, odd, strict=False)) if a != b), 0)
+    place = usual[shared - 1] if shared else None
+    loop = next((n for n in enclosing(place.line, place.function) if isinstance(n, ast.For)), None) if place else None
+    if place is None or loop is None or usual[shared].function is odd[shared].function:
+        return
+    both = {usual[shared].function, odd[shared].function}
+    extent = flow.analysis.differences.test(loop.iter, place.function).extent
+    reasons = frozenset(r for r in extent if r.origin is Origin.ORDER)
+    if not any(both <= {*called.callees} for point in flow.places.points(place)[:1] for called in flow.called(point)):
+        return
+    told = f"ranks are at different elements of {tell_condition(loop.iter, place.function)}"
+    told += because(reasons) or ": its order or its elements differ"
+    fork = Fork(ForkKind.ORDER, place.function, loop, loop.iter, reasons, None, cohort, 0.0, told)
+    yield Weighed(fork, _ORDER if reasons else _ELEMENTS)
+
+
+def find_threads(incident: Incident, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Calls that a thread of the program makes beside those of the main thread."""
+    stacks = [stack for stack in incident.timeline.tables.stacks.values() if stack]
+    for stack in stacks if in_two_threads(stacks) else ():
+        chain = flow.places.chain(stack) if in_side_thread(stack) else ()
+        told = "a thread makes this call, and nothing puts it in one order with those of the main thread"
+        fork = place_fork(ForkKind.ORDER, chain[-1], flow.places, told, None) if chain else None
+        if fork is not None:
+            yield Weighed(fork, _THREAD)
 
 
 def find_passed(found: list[Weighed], chains: tuple[Chain, ...], places: StackMap) -> Iterator[Weighed]:
@@ -109,6 +204,13 @@ def _calls_at(place: CodeLine, flow: ProgramFlow) -> list[ast.Call]:
     point = next(iter(flow.places.points(place)), None)
     called = [c.node for c in flow.called(point) if c.op is not None and c.node is not None] if point else []
     return called[:1]
+
+
+def _calls_of(place: CodeLine, callee: Function, flow: ProgramFlow) -> list[ast.Call]:
+    """The calls on this line that run the function; all, if none is known to."""
+    point = next(iter(flow.places.points(place)), None)
+    known = [c.node for c in flow.called(point) if c.node is not None and callee in c.callees] if point else []
+    return known or [n for p in (point.parts if point else ()) for n in ast.walk(p) if isinstance(n, ast.Call)]
 
 
 def _reasons(call: ast.Call, place: CodeLine, flow: ProgramFlow) -> Reasons:
@@ -148,60 +250,3 @@ def _beginning(reason: Reason, cohort: int | None, flow: ProgramFlow) -> Fork | 
         return None
     sentence = f"an argument of the call starts to differ here: {reason.text}"
     return place_fork(ForkKind.ARGUMENT, CodeLine(function, reason.line), flow.places, sentence, cohort)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A wrapped model that does not use the same parameters on all ranks: some gradients are never reduced.
-
-_IN_FORWARD = 0.6
-"""Every model has branches; that one of them skipped a parameter is what remains when nothing else fits."""
-
-
-def find_unused(cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
-    """Branches of its forward pass that depend on the input, which is each rank's own batch."""
-    for forward in wrapped_forwards(flow.analysis):
-        given = _given(forward)
-        for node in branches_and_loops(forward):
-            inputs = names_and_attributes_in(test_of(node)) & given
-            if inputs:
-                text = "it comes from the input of the wrapped model, this rank's own batch"
-                path = forward.module.path
-                why = Reason(Origin.LOCAL_DATA, Strength.LIKELY, path, node.lineno, min(inputs), text)
-                yield Weighed(_fork(node, forward, frozenset({why}), cohort), _IN_FORWARD)
-
-
-def _given(forward: Function) -> set[str]:
-    """Its parameters, and what is computed from them."""
-    given = set(forward.params) - {"self"}
-    for node in forward.own.assignments:
-        if isinstance(node, ast.Assign) and names_and_attributes_in(node.value) & given:
-            given |= {name for t in node.targets for name in names_in(t)}
-    return given
-
-
-def _fork(node: BranchOrLoop, forward: Function, reasons: Reasons, cohort: int | None) -> Fork:
-    told = "a rank may skip parameters whose gradients the others wait to reduce"
-    sentence = f"depending on {tell_condition(test_of(node), forward)}, {told}{because(reasons)}"
-    return Fork(ForkKind.SKIPPED, forward, node, test_of(node), reasons, None, cohort, 0.0, sentence)
-
-
-def wrapped_forwards(analysis: Analysis) -> Iterator[Function]:
-    """Of the classes whose objects are passed to DDP or FSDP."""
-    wrappers = known_apis().wrappers
-    found: dict[Function, None] = {}
-    for function in analysis.program.functions():
-        for call in function.calls:
-            if call.args and analysis.resolver.dotted(call.func, function) in wrappers:
-                for cls in _classes(call.args[0], function, analysis):
-                    forward = analysis.resolver.method(cls, "forward")
-                    if forward is not None:
-                        found.setdefault(forward)
-    yield from found
-
-
-def _classes(expr: ast.expr, function: Function, analysis: Analysis) -> Iterator[Class]:
-    """`Net()`, `Net().to(device)`, or a name that holds one."""
-    for node in ast.walk(expr):
-        cls = analysis.resolver.class_of(node, function) if isinstance(node, ast.Call | ast.Name) else None
-        if isinstance(cls, Class):
-            yield cls

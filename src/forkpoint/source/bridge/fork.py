@@ -28,8 +28,18 @@ class ForkKind(StrEnum):
     """One call, with an argument that differs."""
     RAISED = "raised"
     """A rank raised an exception or ended, and left the others."""
+    UNUSED = "unused"
+    """Some ranks left parameters of a wrapped model without a gradient."""
+    UNSYNCED = "unsynced"
+    """A backward pass reduced gradients on some ranks only."""
+    STEERED = "steered"
+    """A callback or the program's data told a library to do something else on some ranks."""
     HELD = "held"
     """A rank is stuck or slow; all ranks took the same path."""
+
+
+SURE = 0.4
+"""Confidence below which another place explains it nearly as well, or nothing shows why this one would."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import ast
 
-from forkpoint.model.headline import definite, plain_call, plain_line, plain_ranks, quoted, with_endings
+from forkpoint.model.headline import plain_call, plain_line, plain_ranks, quoted, with_endings
 from forkpoint.source.apis import Origin
 from forkpoint.source.branches import CommStep
 from forkpoint.source.bridge.fork import Fork, ForkKind, Separation
@@ -90,7 +90,7 @@ def _tell_left(fork: Fork, separation: Separation, sides: Sides, place: str) -> 
     decided = _decided(fork, separation, sides)
     if not sides.named:
         return [[f"{odd} took the `{word}` at {place}, and {usual} went on", *decided]]
-    missed = f" and missed {definite(plain_call(sides.usual.op))} of {usual}"
+    missed = f" and missed the {_call_of(sides)} of {usual}"
     return [
         [f"{odd} took the `{word}` at {place}{missed}", *decided],
         [f"{odd} took the `{word}` at {place}", *decided],
@@ -128,8 +128,13 @@ def _tell_caught(fork: Fork, separation: Separation, sides: Sides, place: str) -
     name = (quoted(kinds) if any(letter.isupper() for letter in kinds) else None) or "an exception"
     if separation.turn is not separation.odd:
         return [[f"{usual} caught {name} at {place}, and {odd} did not"]]
-    call = definite(plain_call(sides.usual.op))
-    return [[f"{odd} caught {name} at {place} and went on without {call} of {usual}"]]
+    return [[f"{odd} caught {name} at {place} and went on without the {_call_of(sides)} of {usual}"]]
+
+
+def _call_of(sides: Sides) -> str:
+    """`all_reduce`; `call` where a stack shows that the usual ranks wait, but not in what."""
+    op = sides.usual.op
+    return plain_call(op) if op is not None and " " not in op else "call"
 
 
 def _holds(turn: Turn, step: CommStep) -> bool:

@@ -73,7 +73,11 @@ class ProgramFlow:
                 for point in self.places.points(place)[:1]:
                     self._seen_callees[point].setdefault(below.function)
             if chain:
-                self._seen_ops.update(self.places.points(chain[-1])[:1])
+                self._seen_ops.update(self._calling(chain[-1])[:1])
+
+    def _calling(self, place: CodeLine) -> list[Point]:
+        """The points of a line, those that communicate first: `all_reduce(x) if ready else x` has three."""
+        return sorted(self.places.points(place), key=lambda point: not self._has_op(point))
 
     # what a point calls
 
@@ -84,9 +88,7 @@ class ProgramFlow:
 
     def _find_called(self, point: Point) -> Iterator[Called]:
         unseen = dict(self._seen_callees.get(point, {}))
-        if point in self._seen_ops and not any(
-            self._is_op(c, point) for p in point.parts for c in _calls(p, point.left_out)
-        ):
+        if point in self._seen_ops and not self._has_op(point):
             # The recorder saw a call from here: a wrapped model's forward pass, or a hook.
             yield Called(None, "forward", ApiKind.IMPLICIT)
         for part in point.parts:
@@ -99,8 +101,9 @@ class ProgramFlow:
         if unseen:
             yield Called(None, None, None, tuple(unseen))
 
-    def _is_op(self, call: ast.Call, point: Point) -> bool:
-        return self.analysis.communication.api(call, point.function) is not None
+    def _has_op(self, point: Point) -> bool:
+        api = self.analysis.communication.api
+        return any(api(call, point.function) is not None for p in point.parts for call in _calls(p, point.left_out))
 
     def _one(self, call: ast.Call, point: Point) -> Called | None:
         api = self.analysis.communication.api(call, point.function)
@@ -150,7 +153,7 @@ class ProgramFlow:
         return next((i for i, c in enumerate(self.called(point)) if callee in c.callees), 0)
 
     def _before_op(self, above: Above | None, place: CodeLine) -> State | None:
-        for point in self.places.points(place):
+        for point in self._calling(place):
             ops = [i for i, c in enumerate(self.called(point)) if c.op is not None]
             return above, point, ops[0] if ops else 0
         return None
@@ -218,26 +221,23 @@ class Region:
     reached: dict[State, int]
     """Cost of reaching each state."""
 
-    def distances(self, targets: Iterable[State], *, unseen: bool = False) -> dict[State, int]:
-        """Cost of reaching a target from each state; paths end at targets. With `unseen` (a rank whose calls are not
-        recorded) communication calls cost little.
-        """
+    def distances(self, targets: Iterable[State], cost: Callable[[State], int] | None = None) -> dict[State, int]:
+        """Cost of reaching a target from each state; paths end at targets."""
+        cost_of = cost or self.flow.cost
         goals = set(targets)
         known: dict[State, int] = {}
         pending = [(0, i, t) for i, t in enumerate(goals) if t in self.back or t in self.ways]
         order = len(pending)
         heapq.heapify(pending)
         while pending:
-            cost, _, state = heapq.heappop(pending)
+            far, _, state = heapq.heappop(pending)
             if state in known:
                 continue
-            known[state] = cost
+            known[state] = far
             for before in self.back.get(state, ()):
                 if before not in known and before not in goals:
                     order += 1
-                    heapq.heappush(
-                        pending, (cost + min(self.flow.cost(before), ROUND if unseen else FAR), order, before)
-                    )
+                    heapq.heappush(pending, (far + cost_of(before), order, before))
         return known
 
 

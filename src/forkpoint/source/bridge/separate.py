@@ -1,7 +1,7 @@
 """Which decisions separate the two sides: after them, one side reaches its next call and the other does not."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from forkpoint.model.headline import UNKNOWN_CALL
@@ -11,11 +11,12 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.branches import CommStep, name_step
 from forkpoint.source.bridge.fork import Fork, ForkKind, Separation, Weighed
 from forkpoint.source.bridge.headlines import tell_fork
-from forkpoint.source.bridge.search import FAR, PASSED, Called, ProgramFlow, Region, State, explore, find_states
+from forkpoint.source.bridge.search import FAR, PASSED, ROUND, Called, ProgramFlow, Region, State, explore, find_states
 from forkpoint.source.bridge.sides import Chain, ForkSide, Sides, StackMap, outermost
 from forkpoint.source.bridge.why import because, can_change, how_caught, how_different, tell_condition
 from forkpoint.source.code import Function
 from forkpoint.source.flow import Turn, exit_of
+from forkpoint.source.syntax import Loop, enclosing
 from forkpoint.source.value import Reasons
 
 _FULL = PASSED
@@ -36,9 +37,10 @@ def find_separations(sides: Sides, flow: ProgramFlow) -> list[Separation]:
     if not to_usual or not to_odd:
         return []
     unseen = not sides.odd.recorded
-    found = {p.turn.node: p for p in _slipping(region, [*starts, *to_usual], to_odd)}
-    found.update({p.turn.node: p for p in _separating(region, to_usual, to_odd, unseen=unseen)})
-    return list(found.values())
+    direct = list(_separating(region, to_usual, to_odd, unseen=unseen))
+    # A loop that one side has just left needs no earlier round to explain it.
+    left = {p.turn.node for p in direct if isinstance(p.turn.node, Loop)}
+    return [*direct, *(p for p in _slipping(region, [*starts, *to_usual], to_odd) if p.turn.node not in left)]
 
 
 def _odd_chain(odd: ForkSide, places: StackMap) -> Chain:
@@ -88,7 +90,10 @@ def _targets(side: ForkSide, chain: Chain, region: Region, whole: State) -> list
 
 def _separating(region: Region, usual: list[State], odd: list[State], *, unseen: bool) -> Iterator[Separation]:
     """Decisions with one outcome that is nearer to the usual call, and one that is nearer to the odd one."""
-    to_usual, to_odd = region.distances(usual), region.distances(odd, unseen=unseen)
+    # Of a rank whose calls are not recorded, other calls on the way cost little.
+    cost = region.flow.cost
+    to_usual = region.distances(usual)
+    to_odd = region.distances(odd, (lambda state: min(cost(state), ROUND)) if unseen else cost)
     best = _best(region, to_usual) + _best(region, to_odd)
     found: dict[ast.AST, Separation] = {}
     for state, ways in _decisions(region):
@@ -104,18 +109,59 @@ def _separating(region: Region, usual: list[State], odd: list[State], *, unseen:
 
 
 def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[Separation]:
-    """Decisions that let a rank skip a call in a loop where the sides still agreed."""
-    to_call, to_odd = region.distances(calls), region.distances(odd)
+    """Decisions that let a rank skip a call in a loop where the sides still agreed.
+
+    It comes to the same call again in a later round. A rank that comes to another call first is at once apart from those
+    that it left, so that is not an earlier round.
+    """
+    to_call, to_odd = region.distances(calls, _skipped_cost(region.flow)), region.distances(odd)
     best = _best(region, to_call)
     found: dict[ast.AST, Separation] = {}
     for state, ways in _decisions(region):
         one = min(ways, key=lambda w: to_call.get(w[1], FAR))
         for other in ways:
             extra = _extra_cost(to_call, other[1], one[1])
-            goes_on = min(to_call.get(other[1], FAR), to_odd.get(other[1], FAR)) < FAR
+            goes_on = extra < PASSED or to_odd.get(other[1], FAR) < PASSED
             if extra > 0 and goes_on and (one[0] or other[0]):
                 slack = region.reached[state] + to_call[one[1]] - best
                 _keep(found, Separation(_owner(state, one, other), one[0], other[0], 1.0, slack, slip=True))
+    yield from found.values()
+
+
+def _skipped_cost(flow: ProgramFlow) -> Callable[[State], int]:
+    """DDP uses forward passes to communicate in some rounds only, so passing one costs little."""
+
+    def cost(state: State) -> int:
+        op = flow.op_at(state)
+        return min(flow.cost(state), ROUND) if op is not None and op.op == "forward" else flow.cost(state)
+
+    return cost
+
+
+def find_missing(chain: Chain, flow: ProgramFlow) -> Iterator[Separation]:
+    """Decisions with an outcome that does not lead to the call of this chain, or only in another round of a loop around it.
+
+    On the way from one round's call to the next one's; where there is none, on the way from the program's start.
+    """
+    target = flow.state_of(chain)
+    if target is None:
+        return
+    region = explore(flow, [target])
+    if target not in region.back:
+        region = explore(flow, [(None, flow.places.flow(chain[0].function).entry, 0)])
+    around = {node for place in chain for node in enclosing(place.line, place.function) if isinstance(node, Loop)}
+    rounds = region.distances([target], lambda state: int(state[1].is_round and state[1].node in around))
+    to_call = region.distances([target])
+    best = _best(region, to_call)
+    found: dict[ast.AST, Separation] = {}
+    for state, ways in _decisions(region):
+        one = min(ways, key=lambda w: (rounds.get(w[1], FAR), to_call.get(w[1], FAR)))
+        for other in ways if one[1] in rounds else ():
+            # A handler that ends the program catches what went wrong, and lets nobody miss a call.
+            ends = other[0] is not None and other[0].test is None and other[1] not in rounds
+            if _extra_cost(rounds, other[1], one[1]) > 0 and (one[0] or other[0]) and not ends:
+                slack = max(0, region.reached[state] + to_call[one[1]] - best)
+                _keep(found, Separation(_owner(state, one, other), one[0], other[0], 1.0, slack))
     yield from found.values()
 
 
@@ -148,6 +194,7 @@ def _extra_cost(distances: dict[State, int], way: State, than: State) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # How well a separating decision explains the divergence, and the sentence that describes it.
 
+UNEXPLAINED = "; the source does not show why it would differ"
 _SLIP = 0.6
 """It can only have happened in an earlier round, where it left no trace."""
 _UNSEEN = 0.8
@@ -162,7 +209,7 @@ _PER_COST = 0.9
 
 def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
     turn, function = separation.turn, separation.function
-    reasons, differs = _why(turn, function, analysis)
+    reasons, differs = why_decided(turn, function, analysis)
     weight = differs * (0.4 + 0.6 * separation.separates) * _PER_COST**separation.slack
     if separation.slip:
         weight *= _SLIP if sides.odd.recorded else _UNSEEN
@@ -170,6 +217,11 @@ def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
         weight *= 1.0 if turn.test is None or can_change(turn.test, function, analysis) else _FIXED
     kind = _kind(separation)
     step = _step(separation, analysis)
+    told = _describe(kind, separation, step, sides)
+    if not reasons:
+        # What nobody knows must not read as known.
+        told = f"if {told}, they separated here" if kind is ForkKind.LOOP else told
+        told += UNEXPLAINED
     fork = Fork(
         kind=kind,
         function=function,
@@ -179,12 +231,12 @@ def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
         step=step,
         cohort=sides.odd.cohort,
         confidence=0.0,
-        sentence=_describe(kind, separation, step, sides) + because(reasons),
+        sentence=told + because(reasons),
     )
     return Weighed(replace(fork, headlines=tell_fork(fork, separation, sides)), weight)
 
 
-def _why(turn: Turn, function: Function, analysis: Analysis) -> tuple[Reasons, float]:
+def why_decided(turn: Turn, function: Function, analysis: Analysis) -> tuple[Reasons, float]:
     if turn.test is not None:
         return how_different(turn.node, turn.test, function, analysis)
     assert isinstance(turn.node, ast.ExceptHandler)

@@ -1,19 +1,19 @@
 """The two sides at the fork: the usual ranks, the odd ones, what both did before, and their stacks as lines of the source."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.diverge.slots import sequence
-from forkpoint.model.frames import bare_name, short_name, user_frames
+from forkpoint.model.frames import bare_name, installed_path, short_name, user_frames
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Op, Stack
 from forkpoint.model.trace import RankTrace, Track
 from forkpoint.model.verdict import Verdict
-from forkpoint.source.code import Function
+from forkpoint.source.code import Function, Module
 from forkpoint.source.flow import ControlFlow, Point
 from forkpoint.source.program import Program
 
@@ -63,24 +63,36 @@ class StackMap:
             self._chains[stack] = tuple(merged)
         return self._chains[stack]
 
+    def outside(self, *stacks: Stack | None) -> bool:
+        """Whether the source calls a trainer or another package that it does not contain, in one of these stacks."""
+        return any(self._calls_outside(user_frames(stack)) for stack in stacks)
+
+    def _calls_outside(self, frames: Sequence[Frame]) -> bool:
+        known = [bool(self.chain((frame,))) for frame in frames]
+        return True in known and known.index(True) > 0
+
     def points(self, place: CodeLine) -> list[Point]:
         return self.flow(place.function).at(place.line)
 
     def _place(self, frame: Frame) -> CodeLine | None:
         module = self.program.module_at(frame.filename)
-        if module is None:
-            self.notes.setdefault(f"{short_name(frame.filename)} appears in the stacks but is not under --source")
-            return None
-        function = module.function_at(frame.line)
-        name = bare_name(frame)
-        known = function is not None and (name in {function.short, *_PART_OF_FUNCTION})
-        if function is None or not known or not self.flow(function).at(frame.line):
-            self.notes.setdefault(
-                f"line {frame.line} of {short_name(frame.filename)} in the stacks does not match the file under --source"
-            )
+        function = module.function_at(frame.line) if module is not None else None
+        known = function is not None and (bare_name(frame) in {function.short, *_PART_OF_FUNCTION})
+        if function is not None and known and self.flow(function).at(frame.line):
+            return CodeLine(function, frame.line)
+        file = short_name(frame.filename)
+        if module is None or _is_of_another_package(frame, module):
+            self.notes.setdefault(f"{file} appears in the stacks but is not under --source")
+        else:
+            self.notes.setdefault(f"line {frame.line} of {file} in the stacks does not match the file under --source")
             self.misfits.add(module.path)
-            return None
-        return CodeLine(function, frame.line)
+        return None
+
+
+def _is_of_another_package(frame: Frame, module: Module) -> bool:
+    """`site-packages/lightning/trainer.py`, where the source has a `trainer.py` of its own."""
+    inside = installed_path(frame)
+    return inside is not None and not module.path.replace("\\", "/").endswith(f"/{inside}")
 
 
 def outermost(chains: Iterable[Chain]) -> Function | None:

@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from forkpoint.model.incident import Incident, Role
+from forkpoint.model.frames import place_of, user_frames
+from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import name_ranks
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
@@ -21,6 +22,9 @@ _ABOVE = 0.8
 """The branch that led the rank there explains it; the frame itself is more certain."""
 _DEEPER = 0.9
 """Per level of calls: what is nearer to the line is more likely the cause."""
+_LOADER = "/torch/utils/data/dataloader.py"
+_LOADED = 1.1
+"""If the program has one dataset, its items are what the loader waits for: more than the line that asks the loader."""
 _DEPTH = 3
 _THE_CALL = 0.4
 """The call that does not finish, if nothing shows why."""
@@ -29,29 +33,39 @@ _THE_CALL = 0.4
 def find_held(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     """From a live stack: the frame, and the decisions above it that can differ by rank."""
     cohort = _cohort_of(verdict)
-    chain = flow.places.chain(live_of(verdict.suspects, incident))
+    stack = live_of(verdict.suspects, incident)
+    chain = flow.places.chain(stack)
     if not chain:
         return
-    who = name_ranks(verdict.suspects, 2)
+    who, is_one = name_ranks(verdict.suspects, 2), len(verdict.suspects) == 1
     above = list(_above(chain, who, cohort, flow))
     under = _under(above[0].fork, chain) if above else ""
-    frame = place_fork(
-        ForkKind.HELD,
-        chain[-1],
-        flow.places,
-        f"{who} {'is' if len(verdict.suspects) == 1 else 'are'} stuck here{under}",
-        cohort,
-    )
+    where = "in a library called from here" if flow.places.outside(stack) else "here"
+    told = f"{who} {'is' if is_one else 'are'} stuck {where}{under}"
+    frame = place_fork(ForkKind.HELD, chain[-1], flow.places, told, cohort)
     if frame is not None:
         yield Weighed(frame, 1.0)
+    if any(place_of(f).endswith(_LOADER) for f in stack or ()):
+        told = f"{who} {'waits' if is_one else 'wait'} for a data loader, which runs this"
+        loading = [place_fork(ForkKind.HELD, place, flow.places, told, cohort) for place in _loading(flow)]
+        yield from (Weighed(fork, _LOADED) for fork in loading if fork is not None and len(loading) == 1)
     yield from above
+
+
+def _loading(flow: ProgramFlow) -> Iterator[CodeLine]:
+    """Where the program's datasets read an item."""
+    for function in flow.analysis.program.functions():
+        if function.owner is not None and function.short in {"__getitem__", "__iter__"}:
+            known = flow.analysis.resolver.ancestors(function.owner)
+            if any(name.endswith("Dataset") for name in known if isinstance(name, str)):
+                yield CodeLine(function, function.body[0].lineno)
 
 
 def _above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
     """Decisions around the frames that can differ by rank, innermost first."""
     for depth, place in enumerate(reversed(chain)):
         for node in enclosing(place.line, place.function):
-            told = tell_decision(node, place.line, who, place.function)
+            told = f"{tell_decision(node, place.line, who, place.function)}, which can differ by rank"
             fork, differs = decision_fork(node, place.function, flow.analysis, told, cohort)
             if differs > NOT_SHOWN:
                 yield Weighed(fork, differs * _ABOVE * _DEEPER**depth)
@@ -84,25 +98,6 @@ def find_between(before: Chain, now: Chain, verdict: Verdict, flow: ProgramFlow)
             fork, differs = decision_fork(node, function, flow.analysis, sentence, cohort)
             if differs > NOT_SHOWN:
                 yield Weighed(fork, differs * _DEEPER**level)
-
-
-def find_standing(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
-    """For an undecided verdict: where the ranks wait, or what all of them raised."""
-    for number, cohort in enumerate(verdict.divergence.cohorts if verdict.divergence else ()):
-        if cohort.role is Role.BEHIND:  # its stack belongs to its last call, which is done
-            continue
-        chain = flow.places.chain(cohort.stack)
-        told = f"{name_ranks(cohort.ranks, 2)} {'waits' if len(cohort.ranks) == 1 else 'wait'} here"
-        fork = place_fork(ForkKind.HELD, chain[-1], flow.places, told, number) if chain else None
-        if fork is not None:
-            yield Weighed(fork, _THE_CALL)
-    raised = [e for r in incident.timeline.world if (e := raised_by((r,), incident))]
-    chains = {flow.places.chain(e.stack) for e in raised}
-    if verdict.divergence is None and len(raised) > 1 and len(chains) == 1 and (chain := chains.pop()):
-        who = name_ranks((e.rank for e in raised if e.rank is not None), 2)
-        fork = place_fork(ForkKind.RAISED, chain[-1], flow.places, f"{who} raised an exception here", None)
-        if fork is not None:
-            yield Weighed(fork, _THE_CALL)
 
 
 def _between(before: Chain, place: CodeLine, flow: ProgramFlow) -> Iterator[tuple[range, Function, int]]:
@@ -140,11 +135,11 @@ def find_raised(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     cohort = next((i for i, c in enumerate(cohorts) if set(c.ranks) & set(verdict.suspects)), None)
     who, what = name_ranks(verdict.suspects, 2), (event.exception or event.text).partition(":")[0]
-    weight = _RAISED
+    weight, innermost = _RAISED, next(iter(user_frames(event.stack)), None)
     for place in chain[: -_FRAMES - 1 : -1]:
-        fork = place_fork(
-            ForkKind.RAISED, place, flow.places, f"{who} raised {what} here and left the other ranks", cohort
-        )
+        at = innermost is not None and place is chain[-1] and flow.places.chain((innermost,))[-1:] == (place,)
+        told = f"{who} raised {what} {'here' if at else 'in a call from here'} and left the other ranks"
+        fork = place_fork(ForkKind.RAISED, place, flow.places, told, cohort)
         if fork is not None:
             yield Weighed(fork, weight)
         for node in enclosing(place.line, place.function):

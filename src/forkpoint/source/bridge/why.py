@@ -1,6 +1,7 @@
 """Why a decision can differ by rank, how likely that is, and the fork and the phrases that say so."""
 
 import ast
+from collections.abc import Iterator
 
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin, Strength, is_rank_word
@@ -11,6 +12,8 @@ from forkpoint.source.code import Function
 from forkpoint.source.resolve import callees_below
 from forkpoint.source.syntax import (
     BranchOrLoop,
+    all_arguments,
+    argument_for,
     branches_and_loops,
     is_raised_on_all_ranks,
     last_word,
@@ -32,8 +35,12 @@ _EQUAL = 0.05
 """The source shows that it is the same on all ranks."""
 _COUNTER = 0.12
 """It counts rounds, so it differs only after something else did."""
+_ROUNDS_NOT_SHOWN = 0.12
+"""A loop over layers, buckets or callbacks is as long on all ranks; one over something else usually shows why it is not."""
 _RAISED_WITHIN = 3
 """Levels of calls below the `try`."""
+_MADE_WITHIN = 3
+"""Callers above the loop that pass on what it runs over."""
 _ON_ALL_RANKS = 0.2
 """An exception that is usually raised on all ranks."""
 
@@ -42,13 +49,17 @@ def how_different(node: ast.AST, test: ast.expr, function: Function, analysis: A
     value = analysis.differences.test(test, function)
     reasons = value.reasons
     if isinstance(node, ast.For | ast.AsyncFor):
+        if _is_constant(test):
+            return NO_REASONS, _EQUAL
         reasons = frozenset(r for r in value.extent if r.origin is not Origin.ORDER)
-        reasons = reasons or _of_generator(test, function, analysis)
+        reasons = reasons or _of_generator(test, function, analysis) or _of_maker(test, function, analysis)
     strength = strength_of(reasons)
     if strength is not None:
         return reasons, _STRENGTH[strength]
     if value.equal or _is_constant(test):
         return NO_REASONS, _EQUAL
+    if isinstance(node, ast.For | ast.AsyncFor):
+        return NO_REASONS, _ROUNDS_NOT_SHOWN
     return NO_REASONS, _COUNTER if _counts_rounds(test, function) else NOT_SHOWN
 
 
@@ -60,6 +71,48 @@ def _of_generator(iterated: ast.expr, function: Function, analysis: Analysis) ->
             if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(loop.node)):
                 found |= analysis.differences.test(loop.head, callee).reasons
     return strongest(frozenset(found))
+
+
+def _of_maker(iterated: ast.expr, function: Function, analysis: Analysis, depth: int = _MADE_WITHIN) -> Reasons:
+    """`files = TokenFiles(rank, world)`: it was made for this rank, so its length may be this rank's own."""
+    for value, where in _makers(_held_by(iterated), function, analysis):
+        if isinstance(value, ast.Call) and any(map(is_rank_word, _given_to(value))):
+            text = "it is made with this rank's number, and may be longer or shorter than on other ranks"
+            what = shortened(where.module.source(value), 40)
+            return frozenset({Reason(Origin.RANK, Strength.POSSIBLE, where.module.path, value.lineno, what, text)})
+        if where is not function and depth and (found := _of_maker(value, where, analysis, depth - 1)):
+            return found
+    return NO_REASONS
+
+
+def _held_by(iterated: ast.expr) -> ast.expr:
+    """`files` of `enumerate(files)` and of `files.epoch(3)`."""
+    while isinstance(iterated, ast.Call):
+        inner = iterated.func.value if isinstance(iterated.func, ast.Attribute) else next(iter(iterated.args), None)
+        if inner is None:
+            break
+        iterated = inner
+    return iterated
+
+
+def _makers(node: ast.AST, function: Function, analysis: Analysis) -> Iterator[tuple[ast.expr, Function]]:
+    """What a name or attribute was set to, and what callers pass for a parameter."""
+    match node:
+        case ast.Name(id=name) if name in function.params:
+            for call, caller in analysis.resolver.call_sites(function):
+                passed = argument_for(name, call, function)
+                if passed is not None:
+                    yield passed, caller
+        case ast.Name(id=name):
+            yield from ((value, function) for value in analysis.resolver.assigned(function).get(name, ()))
+        case ast.Attribute(value=ast.Name(id="self"), attr=attr) if function.owner is not None:
+            yield from analysis.resolver.attributes(function.owner).get(attr, ())
+        case _:
+            pass
+
+
+def _given_to(call: ast.Call) -> set[str]:
+    return {name for argument in all_arguments(call) for name in names_and_attributes_in(argument)}
 
 
 def _counts_rounds(test: ast.expr, function: Function) -> bool:
@@ -127,7 +180,9 @@ def _raised_by_rank(handler: ast.ExceptHandler, function: Function, analysis: An
 
 
 def _is_constant(test: ast.expr) -> bool:
-    """`range(2)`, `True`."""
+    """`range(2)`, `True`; the length of a tuple that is written out."""
+    if isinstance(test, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in test.elts):
+        return True
     return not any(isinstance(n, ast.Name) and n.id != "range" for n in ast.walk(test))
 
 
