@@ -183,6 +183,73 @@ def test_numbers_that_go_on_are_the_same_run(tmp_path: Path) -> None:
     assert forkpoint.read([str(tmp_path)]).set_aside == ()
 
 
+SECONDS = 1_000_000_000
+
+
+def _folders(folder: Path) -> dict[int, str]:
+    return {t.rank: t.file.split("/")[-2] for t in forkpoint.read([str(folder)]).traces}
+
+
+def _from(job: SmallJob, first: int, last: int) -> SmallJob:
+    """The same job, as a recorder would hold it that kept only these calls."""
+    job.entries = {rank: entries[first - 1 : last] for rank, entries in job.entries.items()}
+    return job
+
+
+def test_a_rank_that_repeats_its_numbers_later_tells_two_runs_apart_and_whose_the_other_dumps_are(
+    tmp_path: Path,
+) -> None:
+    """Of the first run ranks 0 and 3 left dumps, of the second ranks 0, 1 and 2. No call is done, so that none can have been done
+    too early.
+    """
+    first, second = SmallJob(4), SmallJob(4)
+    for job in (first, second):
+        for _ in range(20):
+            job.op(done=False)
+    _write(tmp_path / "first", first, [0, 3])
+    _write(tmp_path / "second", _shifted(second, 5 * SECONDS), [0, 1, 2])
+
+    assert _folders(tmp_path) == {0: "first", 3: "first"}
+
+
+@for_each(
+    "again, later",
+    [((1, 20), 100_000_000), ((21, 40), 5 * SECONDS)],
+    ids=["taken while the other was written", "its numbers go on"],
+)
+def test_a_second_dump_of_a_rank_that_overlaps_or_goes_on_is_of_the_same_run(
+    tmp_path: Path, again: tuple[int, int], later: int
+) -> None:
+    long, short = SmallJob(4), SmallJob(4)
+    for _ in range(40):
+        long.op(done=False)
+    for _ in range(20):
+        short.op(done=False)
+    _write(tmp_path / "first", short, [0, 3])
+    _write(tmp_path / "second", _shifted(_from(long, *again), later), [0, 1, 2])
+
+    assert set(_folders(tmp_path)) == {0, 1, 2, 3}
+
+
+@for_each(
+    "calls, first, runs",
+    [(40, 1, {"first"}), (40, 30, {"first", "second"}), (16, 1, {"first", "second"})],
+    ids=["begins again", "may still have been outstanding", "all may still have been outstanding"],
+)
+def test_of_gloo_which_does_not_record_when_calls_were_done_those_far_behind_the_last_were(
+    tmp_path: Path, calls: int, first: int, runs: set[str]
+) -> None:
+    """Dumps of two ranks each, 15 seconds apart: within the timeout."""
+    old, new = SmallJob(4, lib="gloo"), SmallJob(4, lib="gloo")
+    for job in (old, new):
+        for _ in range(calls):
+            job.op(time_discovered_completed_ns=None)
+    _write(tmp_path / "first", old, [0, 1], "rank_{}")
+    _write(tmp_path / "second", _shifted(_from(new, first, calls), 15 * SECONDS), [2, 3], "rank_{}")
+
+    assert set(_folders(tmp_path).values()) == runs
+
+
 def test_the_first_of_two_runs_is_judged_unless_another_is_asked_for(tmp_path: Path) -> None:
     _write(tmp_path / "a", _healthy(), range(4))
     _write(tmp_path / "b", _shifted(_healthy(), HOUR), range(4))

@@ -9,6 +9,7 @@ from forkpoint.model.log import Ending
 from forkpoint.model.verdict import Cause, Symptom, Verdict
 from looping import for_each
 from small_jobs import T0, SmallJob
+from texts import CLOSED, raised, with_logs
 
 SECOND = 10**9
 
@@ -65,3 +66,35 @@ def test_a_program_that_is_finished_is_told_from_a_step_that_is(line: str, done:
     ending = read_log(f"step 1\n{line}\n".encode(), "log", None).ending
 
     assert (ending.done is not None, set(ending.done_by)) == (done, by)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job that was told to stop.
+
+TOLD = "received SIGTERM, saving and leaving"
+
+
+def _told_to_stop(
+    told: Iterable[int], before: dict[int, str] | None = None, after: dict[int, str] | None = None
+) -> Verdict:
+    """Logs alone. `before`, `after`: what those of these ranks hold around that line."""
+    said = {
+        rank: [
+            "step 3",
+            *(before or {}).get(rank, "").splitlines(),
+            *([TOLD] if rank in set(told) else []),
+            *(after or {}).get(rank, "").splitlines(),
+        ]
+        for rank in range(4)
+    }
+    return forkpoint.diagnose(with_logs(SmallJob(4).capture(()), said))
+
+
+def test_a_job_whose_ranks_all_say_that_they_were_told_to_stop_is_well() -> None:
+    assert _told_to_stop(range(4)).cause is Cause.HEALTHY
+    assert _told_to_stop(range(4), after={1: raised(1, CLOSED)}).cause is Cause.HEALTHY
+
+
+def test_it_is_not_where_one_did_not_get_to_say_it_or_a_failure_came_before() -> None:
+    assert _told_to_stop(range(3)).cause is not Cause.HEALTHY
+    assert _told_to_stop(range(4), before={1: raised(1, CLOSED)}).cause is not Cause.HEALTHY

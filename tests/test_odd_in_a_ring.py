@@ -8,7 +8,7 @@ from forkpoint.diverge.align import align
 from forkpoint.diverge.cohorts import find_partings
 from forkpoint.model.incident import Divergence, PartingKind
 from forkpoint.model.verdict import Cause
-from small_jobs import TORCH, SmallJob
+from small_jobs import MODULE, TORCH, SmallJob
 
 EVERYBODY = {"1": ("counts", (0, 1, 2, 3)), "2": ("norms", (0, 1, 2, 3))}
 LOADER: list[dict[str, Any]] = [
@@ -162,3 +162,40 @@ def test_a_ring_is_called_another_order_only_where_stacks_could_show_a_skip() ->
         del entry["frames"]
 
     assert forkpoint.diagnose(job.capture()).cause is Cause.INCONCLUSIVE
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A line that takes what it calls from a list, a set or a mapping.
+
+
+def _hook(name: str, line: int, outer: int = 20) -> list[dict[str, Any]]:
+    return [
+        TORCH,
+        {"name": name, "filename": "/train/hooks.py", "line": line},
+        {"name": "step", "filename": "/train/train.py", "line": outer},
+        MODULE,
+    ]
+
+
+def _other_first(counts: list[dict[str, Any]], norms: list[dict[str, Any]]) -> tuple[Cause, tuple[int, ...]]:
+    """Each round sums counts, then norms; in the last one rank 0 is in that of norms, and the others in that of counts."""
+    job = SmallJob(4, lib="gloo", groups=EVERYBODY)
+    for _ in range(3):
+        job.op(group="1", frames=counts)
+        job.op(group="2", frames=norms)
+    job.op([0], group="2", frames=norms, done=False)
+    job.op([1, 2, 3], group="1", frames=counts, done=False)
+    verdict = forkpoint.diagnose(job.capture())
+    return verdict.cause, verdict.suspects
+
+
+def test_functions_that_one_line_calls_in_another_order_are_another_order() -> None:
+    assert _other_first(_hook("sum_counts", 5), _hook("sum_norms", 9)) == (Cause.ORDER_INVERSION, (0,))
+
+
+def test_calls_of_two_lines_of_one_function_are_not_in_another_order_but_one_is_left_out() -> None:
+    assert _other_first(_hook("sum_all", 5), _hook("sum_all", 9)) == (Cause.DIVERGENT_PATH, (0,))
+
+
+def test_functions_that_two_lines_call_are_not_taken_from_one_list() -> None:
+    assert _other_first(_hook("sum_counts", 5), _hook("sum_norms", 9, outer=21)) == (Cause.DIVERGENT_PATH, (0,))

@@ -1,9 +1,12 @@
 """Logs and stacks as torch, torchrun and faulthandler print them, for small jobs written by hand."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import forkpoint
+from forkpoint.evidence.logs import read_log
+from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Verdict
 
 TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
@@ -82,3 +85,18 @@ def diagnose(folder: Path, files: dict[str, str]) -> Verdict:
 
 def logs(said: dict[int, str]) -> dict[str, str]:
     return {f"log_rank_{rank}.txt": f"step 7\n{text}" for rank, text in said.items()}
+
+
+def with_logs(capture: Capture, said: dict[int, list[str]]) -> Capture:
+    """And a log of each of these ranks, read as if from a file: its owner, what it reports and what the program printed."""
+    names = {rank: f"log_rank_{rank}.txt" for rank in said}
+    read = {
+        file: read_log("".join(f"{line}\n" for line in said[rank]).encode(), file, rank) for rank, file in names.items()
+    }
+    return replace(
+        capture,
+        events=(*capture.events, *(event for log in read.values() for event in log.events)),
+        logs=(*capture.logs, *((file, rank) for rank, file in names.items())),
+        log_ends={**capture.log_ends, **{file: log.ending for file, log in read.items()}},
+        printed={file: log.printed for file, log in read.items()},
+    )

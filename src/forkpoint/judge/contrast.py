@@ -39,7 +39,7 @@ _MEASURED = re.compile(
 )
 """Durations, rates and memory differ by chance."""
 _COORDINATE = re.compile(
-    r"(?:rank|node|host|stage|cuda|gpu|device|pid|process|port|worker|member|replica|shard|seed|[dtpec]p|of)[ _:=#-]{0,2}$",
+    r"(?:rank|node|host|stage|cuda|gpu|device|pid|process|port|worker|member|replica|shard|seed|(?<![a-z])(?:[dtpec]p|of))[ _:=#-]{0,2}$",
     re.IGNORECASE,
 )
 """Words before a number that says who a rank is: it is meant to differ."""

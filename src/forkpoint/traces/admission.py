@@ -240,7 +240,8 @@ def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
             finished = {}
         parts[-1].append(at)
         for group in trace.groups:
-            done = group.collectives.last_done if group.collectives and group.members else None
+            known = group.members or group.desc == "default_pg"  # gloo does not record who belongs to other groups
+            done = group.collectives.last_done if group.collectives and known else None
             if done and all(s.op in SYNCHRONISING for s in done.signatures):
                 # gloo does not record when a call was done; those far behind the last one were before that was made.
                 seq, ns = (
