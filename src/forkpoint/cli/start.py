@@ -58,7 +58,7 @@ def find_command(argv: Sequence[str], known: Sequence[str]) -> list[str]:
     if at is None:
         return list(argv)
     name = argv[at]
-    meant = name if name in known else _MEANT.get(name)
+    meant = name if name in known else _MEANT.get(name, "")
     if meant not in known and Path(name).exists():
         raise UsageError(f"{name}: no such command, but a path; did you mean forkpoint diagnose {name}?")
     if meant not in known:

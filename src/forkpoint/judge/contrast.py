@@ -127,7 +127,7 @@ def _read_forms(incident: Incident) -> dict[str, _Lines]:
 
 def without_times(text: str) -> str:
     """What was printed, without when: for a sentence."""
-    return _PLACE_OR_TIME.sub("", text).strip(" ,[]|-")
+    return _PLACE_OR_TIME.sub("", text).replace("[]", "").strip(" ,|-")
 
 
 def _split(text: str) -> tuple[str, tuple[str, ...]]:

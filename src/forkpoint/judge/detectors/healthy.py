@@ -72,16 +72,19 @@ def _well_by_logs(incident: Incident) -> str | None:
         in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
         ended = in_flight and not incident.outlived_timeout and _say_done(incident) >= set(incident.timeline.world)
         return "every rank logged that it was done; the dumps were taken while the job ran" if ended else None
+    return _ended_or_stopped(incident)
+
+
+def _ended_or_stopped(incident: Incident) -> str | None:
+    by_a_person = any(e.exception == _BY_A_PERSON for e in incident.capture.events)
     if _all_ended_in_order(incident):
-        if any(e.exception == _BY_A_PERSON for e in incident.capture.events):
-            return "a person interrupted the job, and no log reports a failure before that"
-        return "the job ended in order, and no log reports a failure after that"
+        how = "a person interrupted the job" if by_a_person else "the job ended in order"
+        return f"{how}, and no log reports a failure {'before' if by_a_person else 'after'} that"
     if _were_all_told_to_stop(incident):
         return "every rank was told to stop by a signal and did, and no log reports a failure before that"
     if _all_were_interrupted(incident):
-        return (
-            "a person interrupted the job: every rank was at the same place, and no log reports a failure before that"
-        )
+        stood = "every rank was at the same place, and no log reports a failure before that"
+        return f"a person interrupted the job: {stood}"
     return None
 
 
