@@ -169,8 +169,8 @@ def _with_source(incident: Incident, verdict: Verdict, source: Sequence[str]) ->
     return Examination(incident, attach_remedies(verdict, forks, analysis, source), analysis, forks)
 
 
-_MOST_SOURCE = 1_750_000
-"""Words of source, about 15 MB of it. Parsed and examined, a word takes about 350 bytes. Files in the stacks come first."""
+_MOST_SOURCE = 1_000_000
+"""Words of source, about 9 MB of it. Files in the stacks come first."""
 
 
 def _all_stacks(capture: Capture) -> Iterator[Stack]:

@@ -120,14 +120,19 @@ def test_a_type_in_quotes_that_cannot_be_read_is_left_out(annotation: str, tmp_p
 
 
 def test_of_more_source_than_can_be_held_the_files_in_the_stacks_are_read_and_the_rest_is_noted(tmp_path: Path) -> None:
-    for name in "abcz":
-        (tmp_path / f"{name}.py").write_text(f"{name} = 1\n" * 100)
+    for name in "abcyz":
+        (tmp_path / f"{name}.py").write_text(f"{name} = 1\n" * (400 if name == "y" else 100))
 
-    program = read_program([str(tmp_path)], most=450, first={"z.py"})
+    program = read_program([str(tmp_path)], most=900, first={"y.py", "z.py"})
 
-    assert [Path(file).name for file in program.modules] == ["z.py", "a.py"]
-    assert "2 of 4 files were not read" in program.notes[0].text
-    assert len(read_program([str(tmp_path)], most=800).modules) == 4
+    assert [Path(file).name for file in program.modules] == ["z.py", "a.py", "b.py", "c.py"]
+    assert "1 of 5 files were not read" in program.notes[0].text
+    assert [Path(file).name for file in read_program([str(tmp_path)], most=650, first={"z.py"}).modules] == [
+        "z.py",
+        "a.py",
+        "b.py",
+    ]
+    assert len(read_program([str(tmp_path)], most=2400).modules) == 5
 
 
 def test_a_pipe_with_the_name_of_a_module_is_noted_and_does_not_block(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ NOTEBOOK = ".ipynb"
 _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist"})
 
 _WORD = re.compile(rb"\w+")
+_FILES_AT_LEAST = 3
+"""A file with more than this part of the words that may be read is left out: Python's parser takes a kilobyte for each."""
 _LINES_NAMED = 3
 """Of the statements that were left out of a file."""
 _TESTS = frozenset({"tests", "test", "testing", "unit_tests", "integration_tests", "functional_tests"})
@@ -135,9 +137,10 @@ def _within(
     if most is None:
         return files
     words = {file: _words(file) for _, file in files}
-    if sum(words.values()) <= most:
+    if sum(words.values()) <= most and max(words.values(), default=0) <= most // _FILES_AT_LEAST:
         return files
-    ordered = sorted(files, key=lambda found: PurePath(found[1]).name not in first)
+    fitting = [found for found in files if words[found[1]] <= most // _FILES_AT_LEAST]
+    ordered = sorted(fitting, key=lambda found: PurePath(found[1]).name not in first)
     ends = accumulate(words[file] for _, file in ordered)
     read = [found for found, end in zip(ordered, ends, strict=True) if end <= most]
     left = f"{len(files) - len(read)} of {len(files)} files were not read: together they have more than {most:,} words"
