@@ -130,6 +130,27 @@ class TestFaulthandler:
         assert read_live_stacks(f"{HEADER}  <no Python frame>\n", "x", 4) == ()
 
 
+MAIN_THREAD = HEADER + '  File "/train/train.py", line {} in <module>\n'
+
+
+@for_each(
+    "heading",
+    ["# rank {} pid 26262", "--- rank {} ---", "=== Rank {}: http://node-1:48079/ ===", "## [rank{}]", "> rank-{}"],
+)
+def test_a_heading_tells_whose_stack_follows_it(heading: str) -> None:
+    text = "".join(f"{heading.format(rank)}\n{MAIN_THREAD.format(10 + rank)}\n" for rank in (0, 3))
+
+    assert looks_like_stacks(text)
+    assert {s.rank: s.stack[0].line for s in read_live_stacks(text, "stacks.txt", None)} == {0: 10, 3: 13}
+
+
+@for_each("heading", ["# local_rank {}", "=== Rank -{}: x ===", "rank {}", "# ranks {}", "# rank {}th"])
+def test_what_only_looks_like_a_heading_tells_nothing(heading: str) -> None:
+    text = f"{heading.format(3)}\n{MAIN_THREAD.format(10)}"
+
+    assert {s.rank for s in read_live_stacks(text, "stacks.txt", None)} == {None}
+
+
 class TestPySpy:
     @pytest.mark.parametrize("name", ["py_spy.txt", "py_spy_3_13.txt", "py_spy_locals.txt"])
     def test_states_names_and_the_gil_are_read_and_values_of_locals_are_not(self, name) -> None:

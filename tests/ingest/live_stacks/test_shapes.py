@@ -1,5 +1,7 @@
 """What holds a stack: each shape by a stack that was seen, and the order of precedence."""
 
+from msgspec.structs import replace
+
 from forkpoint.evidence.stacks.read import read_live_stacks
 from forkpoint.evidence.stacks.shapes import Shape, find_shape, find_user_frame
 from forkpoint.evidence.stacks.threads import RankStacks, Thread, ThreadKind
@@ -165,3 +167,35 @@ def test_of_two_busy_autograd_threads_neither_is_chosen() -> None:
     helpers = (thread(ThreadKind.AUTOGRAD, HOOK), thread(ThreadKind.AUTOGRAD, HOOK))
 
     assert RankStacks(0, "x", (*helpers, thread(ThreadKind.MAIN, *BACKWARD))).stack == BACKWARD
+
+
+RESULT = (
+    Frame("wait", "threading.py", 327),
+    Frame("result", "concurrent/futures/_base.py", 451),
+    Frame("main", "train.py", 40),
+    Frame("<module>", "train.py", 50),
+)
+ON_LOCK = (Frame("wait", "threading.py", 327), *RESULT[2:])
+BEATS = (Frame("beat", "/train/beat.py", 8), Frame("run", "threading.py", 982))
+
+
+def pooled(line: int) -> tuple[Frame, ...]:
+    return (Frame("upload", "/train/save.py", line), Frame("_worker", "concurrent/futures/thread.py", 83))
+
+
+@for_each("folder", ["", "/usr/lib/python3.12/"])
+def test_a_main_thread_that_waits_for_a_future_waits_for_the_only_busy_thread_of_a_pool(folder: str) -> None:
+    main, work = (
+        tuple(replace(f, filename=folder + f.filename) if f.filename.startswith(("conc", "thr")) else f for f in stack)
+        for stack in (RESULT, pooled(3))
+    )
+    threads = (thread(ThreadKind.OTHER, *BEATS), thread(ThreadKind.OTHER, *work), thread(ThreadKind.MAIN, *main))
+
+    assert RankStacks(0, "x", threads).stack == (*work, *main)
+
+
+def test_of_two_busy_threads_neither_is_chosen_for_a_lock_or_where_both_are_of_a_pool() -> None:
+    beats, one, two = (thread(ThreadKind.OTHER, *stack) for stack in (BEATS, pooled(3), pooled(4)))
+
+    assert RankStacks(0, "x", (beats, one, thread(ThreadKind.MAIN, *ON_LOCK))).stack == ON_LOCK
+    assert RankStacks(0, "x", (beats, one, two, thread(ThreadKind.MAIN, *RESULT))).stack == RESULT

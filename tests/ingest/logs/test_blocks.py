@@ -211,6 +211,16 @@ def test_what_another_prints_between_is_not_the_exception() -> None:
     assert event.exception != "loss"
 
 
+def test_the_exceptions_of_old_modules_are_written_small_and_other_small_words_are_none() -> None:
+    (old,) = read_lines(
+        "Traceback (most recent call last):", *FRAMES, "zlib.error: Error -3 while decompressing", rank=1
+    )
+    (cut,) = read_lines("Traceback (most recent call last):", *FRAMES, "eval.loss: 2.1", rank=1)
+
+    assert (old.kind, old.exception) == (LogKind.EXCEPTION, "zlib.error")
+    assert cut.exception is None
+
+
 def test_a_log_that_begins_inside_a_traceback_still_tells_its_exception() -> None:
     (event,) = read_lines("uts)", "       ^^^^^", *FRAMES, "ValueError: no label", "bye", rank=3)
 

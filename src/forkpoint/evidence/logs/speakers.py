@@ -34,10 +34,14 @@ _OWN_WORD = re.compile(
     r"(?:[\])>:|]| [|-]| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
 )
 """How programs begin their own lines: a time, a level, a logger, `[rank 2]` or `rank 2:`."""
+_ABOUT = r"(?i:for|from|of|by|to|with|on|at|and|lost|missing|peer)\b"
 _BRACKETED = re.compile(
-    rf"{_STAMP}{_LEVEL}(?:[\w.-]{{1,40}} {{1,4}}){{0,2}}[\[(<](?:global )?[Rr]ank[ _:=#-]{{0,2}}(\d{{1,7}})[\])>]"
+    rf"{_STAMP.removesuffix('?')}{_LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}} {{1,4}}){{0,2}}"
+    r"[\[(<](?:global )?[Rr]ank[ _:=#-]{0,2}(\d{1,7})[\])>]"
 )
-"""In brackets it may also follow bare words: `2026-11-18 02:29:08,168 callbacks [rank 0] ...`."""
+"""In brackets it may also follow names, after a time: `2026-11-18 02:29:08,168 callbacks [rank 0] ...`. Not words that tell of another
+rank: `waiting for [rank 0]`.
+"""
 _OWN_NUMBER = re.compile(rf"{_STAMP}{_LEVEL}[\[(<](\d{{1,5}})[\])>][ :]")
 """`[2] epoch 0 ...`: a rank only if the numbers of all lines are those of the job's ranks."""
 _HEAD = 512

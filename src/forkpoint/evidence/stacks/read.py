@@ -86,7 +86,7 @@ def _lines(text: str) -> list[str]:
 # top (`PARTIAL DATA: 1/2 workers responded`). People who put several stacks into one file write headings of their own:
 # `# rank 0 pid 26262`, `--- rank 3 ---`.
 
-_BLOCK = re.compile(r"[#=*>-]{1,20} {0,2}\[?(?:global[ _-]?)?[Rr]ank[ _:=#-]{0,2}(\d{1,7})\b.{0,2000}$")
+_BLOCK = re.compile(r"[#=*>-]{1,20} {0,2}\[?(?:global[ _-]?)?[Rr]ank(?:[ _:=#]{0,2}|-)(\d{1,7})\b.{0,2000}$")
 _SERVER_PREAMBLE = re.compile(rf"{_BLOCK.pattern}|PARTIAL DATA: \d|  Rank \d{{1,7}}: |Error: \d{{3}}\s*$")
 
 _RankBlock = tuple[int, int, Sequence[str]]

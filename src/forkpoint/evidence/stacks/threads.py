@@ -100,7 +100,7 @@ _FUTURE, _POOL = "/concurrent/futures/_base.py", "/concurrent/futures/thread.py"
 
 
 def _has_file(stack: Stack, name: str) -> bool:
-    return any(frame.filename.endswith(name) for frame in stack)
+    return any(f"/{frame.filename}".endswith(name) for frame in stack)  # py-spy leaves out folders
 
 
 _AT_WORK = frozenset(
