@@ -194,8 +194,10 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     on_cpu = uses_gloo(incident)
     held = [s for s in stacks.values() if is_at_work(s.stack) or (on_cpu and is_computing(s.stack))]
     waiting = [s for s in stacks.values() if is_waiting_for_ranks(s.stack)]
-    missing = len(set(incident.timeline.world) - stacks.keys())
-    outvoted = len(waiting) > len(held) + missing or (not missing and bool(waiting) and _are_on_the_way(held, waiting))
+    standings = find_standings(incident)  # of a rank without a stack, the traceback of the call in which it gave up
+    gave_up = {rank for rank, one in standings.items() if rank not in stacks and is_waiting_for_ranks(one.stack)}
+    missing = len(set(incident.timeline.world) - stacks.keys() - gave_up)
+    outvoted = len(waiting) + len(gave_up) > len(held) + missing or (not missing and bool(waiting) and _are_on_the_way(held, waiting))
     if not held or len(held) + len(waiting) < len(stacks) or not outvoted or is_connecting(incident):
         return
     if has_ops(incident) and not stands_still(incident):
