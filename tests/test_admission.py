@@ -231,6 +231,18 @@ def test_a_second_dump_of_a_rank_that_overlaps_or_goes_on_is_of_the_same_run(
     assert set(_folders(tmp_path)) == {0, 1, 2, 3}
 
 
+def test_an_older_copy_of_a_rank_does_not_part_it_from_peers_whose_recorders_began_later(tmp_path: Path) -> None:
+    long, copy, wrapped = SmallJob(4), SmallJob(4), SmallJob(4)
+    for job, calls in ((long, 30), (copy, 20), (wrapped, 30)):
+        for _ in range(calls):
+            job.op(done=False)
+    _write(tmp_path / "copy", copy, [0])
+    _write(tmp_path / "long", long, [0, 1])
+    _write(tmp_path / "long", _from(wrapped, 25, 30), [2, 3])
+
+    assert _folders(tmp_path) == dict.fromkeys(range(4), "long")
+
+
 @for_each(
     "calls, first, runs",
     [(40, 1, {"first"}), (40, 30, {"first", "second"}), (16, 1, {"first", "second"})],

@@ -199,3 +199,8 @@ def test_calls_of_two_lines_of_one_function_are_not_in_another_order_but_one_is_
 
 def test_functions_that_two_lines_call_are_not_taken_from_one_list() -> None:
     assert _other_first(_hook("sum_counts", 5), _hook("sum_norms", 9, outer=21)) == (Cause.DIVERGENT_PATH, (0,))
+
+
+def test_functions_of_which_no_common_line_is_recorded_are_not_taken_from_one_list() -> None:
+    """Recorders keep the innermost frames only."""
+    assert _other_first(_hook("sum_counts", 5)[:2], _hook("sum_norms", 9)[:2]) == (Cause.DIVERGENT_PATH, (0,))

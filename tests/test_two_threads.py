@@ -14,7 +14,7 @@ THREADS = [
 ]
 IN_MAIN = [TORCH, {"name": "step", "filename": "/train/train.py", "line": 40}, MODULE]
 IN_THREAD = [TORCH, {"name": "report", "filename": "/train/metrics.py", "line": 12}, *THREADS]
-RUNS = {"state": "started", "done": False}
+RUNS: dict[str, Any] = {"state": "started", "done": False}
 LOGS = tuple((f"log_{rank}", rank) for rank in range(4))
 
 
@@ -68,7 +68,7 @@ def test_a_member_that_did_not_start_is_no_stalled_gpu_where_two_threads_call() 
         return forkpoint.diagnose(job.capture(events=tuple(map(timed_out, range(4))), logs=LOGS))
 
     assert not_started(IN_MAIN).cause is Cause.GPU_STALL
-    assert not_started(IN_THREAD).cause is Cause.ORDER_INVERSION
+    assert [finding.cause for finding in not_started(IN_THREAD).findings] == [Cause.ORDER_INVERSION]
 
 
 @for_each(
