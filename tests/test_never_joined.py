@@ -71,6 +71,16 @@ def test_keys_that_do_not_tell_one_rank_of_the_job_name_nobody(tmp_path: Path, k
     assert diagnose(tmp_path, _waited(keys) | {"log_rank_4.txt": "starting\n"}).suspects == ()
 
 
+def test_the_keeper_of_the_store_is_named_only_if_its_whole_log_says_nothing_of_waiting(tmp_path: Path) -> None:
+    """Rank 0 waits in its store for all others before it tells its address: it may wait for the rank that never came."""
+    asked = _waited(dict.fromkeys((1, 2, 3), "/default_pg/0//cpu//0/0"))
+    cut = "starting\nTraceback (most recent ca"
+
+    assert diagnose(tmp_path / "quiet", asked | {"log_rank_0.txt": "starting\n"}).suspects == (0,)
+    assert diagnose(tmp_path / "cut", asked | {"log_rank_0.txt": cut}).suspects == ()
+    assert diagnose(tmp_path / "lost", asked).suspects == ()
+
+
 def test_a_key_that_was_waited_for_after_calls_were_recorded_is_no_rank_that_never_joined() -> None:
     job = SmallJob(4)
     job.op()

@@ -221,7 +221,7 @@ def _is_done(trace: RankTrace) -> bool:
 
 def _entering(rows: Rows, traces: Traces) -> frozenset[int]:
     pending = [(kind, op.state) for kind, shape in enumerate(rows.kinds) if (op := shape.active_op)]
-    entering = np.zeros(len(rows.kinds), np.bool_)
+    entering = np.zeros(len(rows.kinds) + 1, np.bool_)  # the last is for rows without calls, whose kind is -1
     entering[[kind for kind, state in pending if state in (OpState.ENTERING, OpState.ABORTED)]] = True
     found = [table.trace[entering[table.kind]] for table in (rows.groups, rows.channels)]
     return frozenset(traces.ranks[np.concatenate(found)].tolist())
