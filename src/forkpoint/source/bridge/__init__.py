@@ -7,7 +7,7 @@ between them after which one side's call can be reached and the other's cannot, 
 
 import ast
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
 
 
 def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[Weighed]:
-    found = [weigh(p, sides, flow.analysis) for p in find_separations(sides, flow)]
+    found = list(_weighed(sides, flow))
     usual, odd = flow.places.chain(sides.usual.stack), flow.places.chain(sides.odd.stack)
     yield from found
     explained = any(w.weight >= LEAST for w in found)
@@ -102,6 +102,16 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
         yield from find_order(odd, sides.odd.cohort, flow, at_call=at_call) if odd else ()
     elif odd and odd == usual and sides.odd.op == sides.usual.op and not explained:
         yield from find_argument(odd, sides.odd.cohort, flow)
+
+
+def _weighed(sides: Sides, flow: ProgramFlow) -> Iterable[Weighed]:
+    """One per decision. Where it can be this round or an earlier one, only this one is told."""
+    best: dict[ast.AST, Weighed] = {}
+    for separation in sorted(find_separations(sides, flow), key=lambda p: p.slip):
+        weighed, node = weigh(separation, sides, flow.analysis), separation.turn.node
+        told = best.get(node, weighed)
+        best[node] = replace(told, weight=max(told.weight, weighed.weight))
+    return best.values()
 
 
 def _stalled(incident: Incident, verdict: Verdict, sides: Sides | None, flow: ProgramFlow) -> Iterator[Weighed]:
