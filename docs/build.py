@@ -144,7 +144,7 @@ What this does not tell:
 
 ## On jobs that it had not seen
 
-Five times somebody who has not read the engine recorded incidents, with files missing, cut or foreign, many with logs and a few stacks
+Nine times somebody who has not read the engine recorded incidents, with files missing, cut or foreign, many with logs and a few stacks
 alone, and wrote down the truth. The score at first sight is what to expect of yours; "since" is after what they showed was mended, and is
 in sample. The recordings are not part of the repository.
 
@@ -155,6 +155,10 @@ in sample. The recordings are not part of the repository.
 | 16: meshes, locks, pods, full disks, learners and actors | 7 | 0 | 9 (6) | 0 | 0 | 7 |
 | 22 with gloo: launcher consoles, `forkpoint run`, Slurm and pod names, 3 to 16 ranks | 8 | 2 | 12 (7) | 0 | 0 | 12 |
 | 16 with NCCL: Megatron-like groups, FSDP2, Accelerate, Lightning, MoE, pipelines | 8 | 3 | 4 (2) | 0 | 1 | 12 |
+| 20 with gloo: Accelerate, Trainer, Lightning, FSDP2 under torchrun, Slurm, pods, `forkpoint run` | 9 | 1 | 10 (7) | 0 | 0 | 15 |
+| 18 with gloo: own parallel programs of 4 to 9 ranks, dumps cut, lost, of a former run | 3 | 1 | 13 (6) | 0 | 1 | 10 |
+| 18 with NCCL: frameworks and Megatron-like jobs of 4 to 16 ranks, three with logs alone | 7 | 3 | 6 (3) | 2 | 0 | 15 |
+| 14 with gloo, after what the three above showed was mended | 6 | 1 | 7 (6) | 0 | 0 | 7 |
 
 Undecided means that the report says so, with the readings that are left and what would decide.
 """

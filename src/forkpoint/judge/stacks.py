@@ -243,6 +243,8 @@ def find_parted_stacks(incident: Incident) -> PartedStacks | None:
     odd = tuple(rank for rank in world if turns[rank] != usual)
     if times <= len(odd) + incident.timeline.unseen or len({turns[rank] for rank in odd}) > 1:
         return None
+    if {one.called for one in standings.values()} <= _BARRIERS:
+        return None  # barriers of two lines meet, as those of `main_process_first` do: somebody came when others had given up
     frames = _of_program(tuple(f for f in standings[odd[0]].stack if is_python(f)))[::-1]
     return PartedStacks(standings, odd, frames[depth], _behind(turns, usual, odd), _none_was_ended(incident))
 

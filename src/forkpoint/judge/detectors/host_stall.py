@@ -197,7 +197,9 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     standings = find_standings(incident)  # of a rank without a stack, the traceback of the call in which it gave up
     gave_up = {rank for rank, one in standings.items() if rank not in stacks and is_waiting_for_ranks(one.stack)}
     missing = len(set(incident.timeline.world) - stacks.keys() - gave_up)
-    outvoted = len(waiting) + len(gave_up) > len(held) + missing or (not missing and bool(waiting) and _are_on_the_way(held, waiting))
+    outvoted = len(waiting) + len(gave_up) > len(held) + missing or (
+        not missing and bool(waiting) and _are_on_the_way(held, waiting)
+    )
     if not held or len(held) + len(waiting) < len(stacks) or not outvoted or is_connecting(incident):
         return
     if has_ops(incident) and not stands_still(incident):
