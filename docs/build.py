@@ -158,7 +158,7 @@ in sample. The recordings are not part of the repository.
 | 20 with gloo: Accelerate, Trainer, Lightning, FSDP2 under torchrun, Slurm, pods, `forkpoint run` | 9 | 1 | 10 (7) | 0 | 0 | 15 |
 | 18 with gloo: own parallel programs of 4 to 9 ranks, dumps cut, lost, of a former run | 3 | 1 | 13 (6) | 0 | 1 | 10 |
 | 18 with NCCL: frameworks and Megatron-like jobs of 4 to 16 ranks, three with logs alone | 7 | 3 | 6 (3) | 2 | 0 | 15 |
-| 14 with gloo, after what the three above showed was mended | 6 | 1 | 7 (6) | 0 | 0 | 7 |
+| 14 with gloo, after what the three above showed was mended | 5 | 1 | 7 (6) | 1 | 0 | 6 |
 
 Undecided means that the report says so, with the readings that are left and what would decide.
 """
