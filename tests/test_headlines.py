@@ -61,11 +61,11 @@ UNDECIDED = {
     "0084": "Rank 2 failed with DistNetworkError: most likely the process that hosts the store (usually rank 0) had ended; the end of the log of rank 0 would decide.",
 }
 WITH_SOURCE = {
-    "0002": "Rank 3 caught `CorruptSample` at train.py:54 and went on without the all_reduce of ranks 0-2, in an earlier round.",
+    "0002": "Rank 3 caught `CorruptSample` at train.py:54 and went on without the all_reduce of ranks 0-2.",
     "0013": "Rank 0 skipped the barrier at prepared.py:20 that ranks 1-3 ran; `self.rank != 0` was false on it.",
     "0051": "Rank 0 ran `report()` at train.py:28, which ranks 1-3 skipped; `rank == 0` was true on it.",
     "0072": "Rank 1 took the `return` at keeper.py:19 and missed the gather of ranks 2-3; `error >= self.best` was true on it.",
-    "0094": "Rank 3 caught an exception at tolerance.py:19 and went on without the all_reduce of ranks 0-2, in an earlier round.",
+    "0094": "Rank 3 caught an exception at tolerance.py:19 and went on without the all_reduce of ranks 0-2.",
     "0052": "Rank 3 left the `while budget.left() > 0` loop at train.py:33 when ranks 0-2 ran another round; each rank reads its own clock.",
     "0047": "Rank 3 caught `torch.OutOfMemoryError` at train.py:28 and went on without the all_reduce of ranks 0-2, in an earlier round.",
     "0015": "Ranks make one call per element of `self.changed` at stats.py:18, in an order that differs by rank; it is a set, whose order differs between processes.",

@@ -15,7 +15,7 @@ from forkpoint.agent.naming import name_module
 from forkpoint.model.verdict import Cause
 from looping import for_each, one_in
 
-SOME = ["0001", "0014", "0017"]
+SOME = ["0001", "0007", "0017"]
 
 
 def applies(patch: str, folder: str) -> bool:

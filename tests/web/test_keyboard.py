@@ -46,6 +46,7 @@ def test_arrows_and_plus_work_in_the_heat_map(open_page, incident) -> None:
     page.focus("#heat-canvas")
 
     page.keyboard.press("ArrowDown")
+    page.wait_for_function("document.getElementById('heat-cursor').innerText !== ''")
     first = page.inner_text("#heat-cursor")
     page.keyboard.press("ArrowLeft")
     second = page.inner_text("#heat-cursor")

@@ -286,7 +286,7 @@ def _add_record(data: bytes, reading: Reading) -> None:
 def _add_text(data: bytes, reading: Reading) -> None:
     import msgspec  # noqa: PLC0415 - for texts alone
 
-    from forkpoint.evidence.text_files import TextReading  # noqa: PLC0415 - as above
+    from forkpoint.evidence.owners import TextReading  # noqa: PLC0415 - as above
 
     if data.startswith(b"{"):
         reading.texts.append(msgspec.convert(json.loads(data), TextReading))

@@ -23,7 +23,7 @@ from forkpoint.traces.native import Claimable, NativePacker
 from forkpoint.traces.summary import summarise
 
 if TYPE_CHECKING:
-    from forkpoint.evidence.text_files import TextReading
+    from forkpoint.evidence.owners import TextReading
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Dumps -> packed records: with the compiled reader if it is installed, else in Python.

@@ -23,8 +23,8 @@ import numpy as np
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
 from forkpoint.evidence import Progress, read_files
 from forkpoint.evidence.files import SUMMARY
+from forkpoint.evidence.owners import TextReading
 from forkpoint.evidence.reading import Reading
-from forkpoint.evidence.text_files import TextReading
 from forkpoint.model.capture import Problem
 from forkpoint.model.layout import I64, U32, Reader, pack_text
 from forkpoint.model.records import RecordStore, TraceRecord

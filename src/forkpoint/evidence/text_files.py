@@ -2,12 +2,11 @@
 
 import io
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import BinaryIO, cast
 
-from msgspec import Struct, field, structs
+from msgspec import structs
 
 from forkpoint.evidence.file_names import FileNames, PathWords, spelled_rank, without_numbers
 from forkpoint.evidence.files import SNIFF, Continued
@@ -15,8 +14,15 @@ from forkpoint.evidence.logs import read_log
 from forkpoint.evidence.machine.kernel import kernel_remarks, looks_like_kernel_log, read_kernel_log
 from forkpoint.evidence.machine.places import SAYS_PLACE, agree, locate, read_places
 from forkpoint.evidence.machine.ras import looks_like_ras, ras_remarks, read_ras
+from forkpoint.evidence.owners import (
+    TextReading,
+    believe_places,
+    keep_one_attempt,
+    own_by_exit,
+    own_by_number,
+    own_by_speaker,
+)
 from forkpoint.evidence.processes import (
-    OfProcess,
     agree_on_processes,
     find_process,
     has_other_processes,
@@ -25,158 +31,14 @@ from forkpoint.evidence.processes import (
     read_listed_processes,
     read_processes,
 )
-from forkpoint.evidence.rank_states import RankStates, looks_like_rank_states, read_rank_states
+from forkpoint.evidence.rank_states import looks_like_rank_states, read_rank_states
 from forkpoint.evidence.stacks.read import looks_like_stacks, read_live_stacks
 from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
 from forkpoint.evidence.values import join_values, looks_like_values, read_values
-from forkpoint.model.capture import UNNAMED_THREAD, Capture, LiveStack, Problem, Remark, SetAside
+from forkpoint.model.capture import UNNAMED_THREAD, Capture, LiveStack, Problem
 from forkpoint.model.frames import user_frames
-from forkpoint.model.log import NO_ENDING, Ending, LogEvent, LogKind, PrintedLine
 from forkpoint.model.traces import Traces
-from forkpoint.model.values import Values
-from forkpoint.model.world import RankPlace
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, attempt_of
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which attempt of the job a text file belongs to, and which rank, if only its path suggests it.
-
-
-def keep_one_attempt(
-    texts: "Sequence[TextReading]", choice: Choice
-) -> "tuple[Sequence[TextReading], tuple[SetAside, ...]]":
-    """Of files in folders `attempt_0`, `attempt_1`, ... keeps those of the first attempt that failed (later failures follow
-    from it), or of the requested one. Files outside such folders are always kept.
-    """
-    labels = {attempt_of(text.file) for text in texts}
-    attempts = sorted(one for one in labels if not any(_is_part(one, other) for other in labels - {one}))
-    if len(attempts) < 2 or choice.everything:
-        return texts, ()
-    failed = {attempt_of(text.file) for text in texts if any(event.is_failure for event in text.events)}
-    judged = next((label for label in attempts if label in failed), attempts[0])
-    if choice.attempt is not None:
-        judged = attempts[min(choice.attempt, len(attempts) - 1)]
-    others = [t for t in texts if not _is_part(attempt_of(t.file), judged) and t.file not in choice.use]
-    why = f"attempt {judged[-1]} is judged (--attempt)"
-    aside = tuple(SetAside(t.file, None, f"from attempt {attempt_of(t.file)[-1]}; {why}") for t in others)
-    left_out = {text.file for text in others}
-    return [text for text in texts if text.file not in left_out], aside
-
-
-def _is_part(outer: tuple[int, ...], inner: tuple[int, ...]) -> bool:
-    """The first attempt's folder contains the second's: for example a launcher's log of all its restarts."""
-    return inner[: len(outer)] == outer
-
-
-def believe_places(texts: "Sequence[TextReading]", world: frozenset[int]) -> "list[TextReading]":
-    """Drops ranks that only the path suggests if a line in any file of the same form names another rank, if two files of the
-    same form and name claim the same rank (two nodes have the same local ranks), or if the job has no such rank.
-    """
-    wrong = {without_numbers(t.file) for t in texts if t.placed is not None and t.speakers - {t.placed}}
-    claims = Counter((_name(text.file), text.placed) for text in texts if text.placed is not None)
-    wrong |= {without_numbers(t.file) for t in texts if t.placed is not None and claims[_name(t.file), t.placed] > 1}
-    return [
-        _disowned(text)
-        if text.placed is not None and (without_numbers(text.file) in wrong or (world and text.placed not in world))
-        else text
-        for text in texts
-    ]
-
-
-def own_by_speaker(texts: "Sequence[TextReading]") -> "list[TextReading]":
-    """If in each file of one form exactly one rank prints, and a different one in each, the files are those ranks' own logs:
-    their lines without a rank belong to that rank, too. A launcher's log belongs to no rank.
-    """
-    forms: dict[str, list[TextReading]] = defaultdict(list)
-    for text in texts:
-        forms[without_numbers(text.file)].append(text)
-    owned = {
-        text.file
-        for alike in forms.values()
-        if len(alike) > 1 and len({t.speakers for t in alike}) == len(alike) and all(map(_of_one_rank, alike))
-        for text in alike
-    }
-    return [_given_to(text, next(iter(text.speakers))) if text.file in owned else text for text in texts]
-
-
-def own_by_number(texts: "Sequence[TextReading]") -> "list[TextReading]":
-    """If in files of one form the number in the path is the rank of whoever speaks there, it is so in those in which nobody names
-    itself: a process that aborts prints no prefix.
-    """
-    forms: dict[str, list[TextReading]] = defaultdict(list)
-    for text in texts:
-        if text.logs:
-            forms[without_numbers(text.file)].append(text)
-    found: dict[str, int] = {}
-    for alike in forms.values():
-        names = FileNames(text.file for text in alike)
-        numbers = {text.file: names.varying(text.file) for text in alike}
-        spoken = [t for t in alike if t.speakers]
-        shown = len(spoken) > 1 and all(_of_one_rank(t) and [*t.speakers] == [numbers[t.file]] for t in spoken)
-        found |= {t.file: n for t in alike if shown and t.placed is None and (n := numbers[t.file]) is not None}
-    nobodys = [t.file for t in texts if not t.speakers and t.logs == [(t.file, None)]]
-    return [
-        structs.replace(_given_to(t, found[t.file]), logs=[(t.file, found[t.file])])
-        if t.file in found and t.file in nobodys
-        else t
-        for t in texts
-    ]
-
-
-_ABORTED = "-6"
-"""The exit code of a process that called abort(), which is how C++ ends one whose exception nobody caught."""
-_ABORT_LINES = 3
-"""`terminate called ...`, `what(): ...`, and one in between."""
-
-
-def own_by_exit(texts: "Sequence[TextReading]") -> "list[TextReading]":
-    """C++ prints the words of an abort without a rank. If a launcher's console has them once, and its table says that just one
-    of its processes was ended by SIGABRT, they are that one's.
-    """
-    return [_with_aborted(text) for text in texts]
-
-
-def _with_aborted(text: "TextReading") -> "TextReading":
-    rows = [e for e in text.events if e.kind is LogKind.AGENT_FAILURE and e.detail("code") == _ABORTED]
-    aborted = {e.rank for e in rows if e.rank is not None}
-    words = [e.line for e in text.events if e.pattern == "terminate-called" and e.rank is None]
-    return (
-        _given_to(text, aborted.pop(), range(words[0], words[0] + _ABORT_LINES))
-        if len(aborted) == len(words) == 1
-        else text
-    )
-
-
-def _of_one_rank(text: "TextReading") -> bool:
-    launched = any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in text.events)
-    return len(text.speakers) == 1 and not launched
-
-
-def _given_to(text: "TextReading", rank: int, lines: range | None = None) -> "TextReading":
-    """With what no rank says, in these lines or in all, as the words of this rank."""
-    given = [e.rank is None and (lines is None or e.line in lines) for e in text.events]
-    events = [structs.replace(e, rank=rank) if own else e for e, own in zip(text.events, given, strict=True)]
-    return structs.replace(text, events=events)
-
-
-def _name(file: str) -> str:
-    return without_numbers(file.rpartition("/")[2])
-
-
-def _disowned(text: "TextReading") -> "TextReading":
-    """The text without the rank that only its path suggested."""
-    logs = [(file, None if rank == text.placed and rank not in text.speakers else rank) for file, rank in text.logs]
-    named = [log for log in logs if log[1] is not None]
-    return structs.replace(
-        text,
-        events=[_of_nobody(event, text.placed) for event in text.events],
-        stacks=[stack for stack in text.stacks if stack.rank != text.placed],
-        logs=named or logs,
-    )
-
-
-def _of_nobody(event: LogEvent, rank: int | None) -> LogEvent:
-    return structs.replace(event, rank=None) if event.rank == rank and event.speaker.rank is None else event
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Text files: kernel messages, RAS answers, stacks and logs, detected by how they begin.
@@ -189,40 +51,6 @@ _OWN = re.compile(
     r'\{\s{0,8}"schema": "forkpoint\.|<!doctype html>\n<html lang="en">\n<head>[^\0]{0,4000}<title>forkpoint: '
 )
 _LOG_LINE = re.compile(r"^\[rank\d{1,7}\]:", re.MULTILINE)
-
-
-class TextReading(Struct):
-    """What one text file says."""
-
-    file: str = ""
-    events: list[LogEvent] = field(default_factory=list[LogEvent])
-    stacks: list[LiveStack] = field(default_factory=list[LiveStack])
-    of_process: list[tuple[int, LiveStack]] = field(default_factory=list[tuple[int, LiveStack]])
-    """(process id, stack) of processes whose rank only another file can tell."""
-    unnamed: list[LiveStack] = field(default_factory=list[LiveStack])
-    """Stacks of which nothing in the file, or in its own name, tells the rank."""
-    processes: list[OfProcess] = field(default_factory=list[OfProcess])
-    """Ranks of processes, according to a log."""
-    logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
-    is_cut: bool = False
-    """It is a log whose last line is incomplete."""
-    ending: Ending = NO_ENDING
-    """How a log ends."""
-    printed: tuple[PrintedLine, ...] = ()
-    placed: int | None = None
-    """The rank that only the path suggests; its events count as that rank's unless other files contradict."""
-    speakers: frozenset[int] = frozenset()
-    """Ranks that printed its lines, according to the lines."""
-    remarks: list[Remark] = field(default_factory=list[Remark])
-    places: list[RankPlace] = field(default_factory=list[RankPlace])
-    states: list[RankStates] = field(default_factory=list[RankStates])
-    values: list[Values] = field(default_factory=list[Values])
-    problems: list[Problem] = field(default_factory=list[Problem])
-
-    @property
-    def says_anything(self) -> bool:
-        stacks = self.stacks or self.of_process or self.unnamed
-        return bool(self.logs or stacks or self.remarks or self.states or any(self.values))
 
 
 def with_texts(

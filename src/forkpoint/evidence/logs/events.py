@@ -7,7 +7,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from forkpoint.evidence.logs.lines import NCCL_HEADER, ParsedLine
-from forkpoint.evidence.logs.patterns import Pattern
+from forkpoint.evidence.logs.patterns import Pattern, patterns
+from forkpoint.evidence.logs.speakers import LogSpeakers
 from forkpoint.evidence.stacks.threads import RankStacks
 from forkpoint.evidence.text import clean
 from forkpoint.model.capture import Problem
@@ -191,3 +192,23 @@ class Keeper:
         for (kind, rank, _), shelf in self._shelves.items():
             if shelf.left_out:
                 yield LeftOut(kind, rank, shelf.left_out)
+
+
+def settle(kept: KeptEvent, heard: LogSpeakers, rank: int | None) -> LogEvent:
+    """The event with its final rank, now that the whole log shows what the launcher's numbers mean. `rank`: the file's."""
+    event = kept.event
+    speaker = event.speaker
+    if heard.roles and not kept.sure and speaker.rank is not None and event.rank == speaker.rank:
+        return replace(event, rank=None, speaker=replace(speaker, rank=None, local_rank=speaker.rank))
+    offset = heard.node_offset
+    if event.rank in (None, rank) and speaker.local_rank is not None and offset is not None and not _of_host(event):
+        return replace(event, rank=speaker.local_rank + offset)
+    if heard.of_many and speaker.local_rank is not None and speaker.rank is None and event.rank == rank:
+        return replace(event, rank=None)
+    if event.rank is None and speaker.task is not None and heard.tasks_are_ranks and not _of_host(event):
+        return replace(event, rank=speaker.task)
+    return event
+
+
+def _of_host(event: LogEvent) -> bool:
+    return any(pattern.name == event.pattern and pattern.of_host for pattern in patterns())

@@ -19,7 +19,7 @@ from forkpoint.evidence.logs.blocks import (
     is_traceback_frame,
     read_error_file,
 )
-from forkpoint.evidence.logs.events import Keeper, KeptEvent, LogReading, base_event, pattern_event
+from forkpoint.evidence.logs.events import Keeper, KeptEvent, LogReading, base_event, pattern_event, settle
 from forkpoint.evidence.logs.lines import (
     CHUNK,
     LONGEST,
@@ -30,7 +30,7 @@ from forkpoint.evidence.logs.lines import (
     split_glued,
     split_lines,
 )
-from forkpoint.evidence.logs.patterns import TRACEBACK, match_line, patterns, scan_literals
+from forkpoint.evidence.logs.patterns import TRACEBACK, match_line, scan_literals
 from forkpoint.evidence.logs.printed import keep_printed
 from forkpoint.evidence.logs.search import LineFinder, Ripgrep, RipgrepFailed, is_hit, reopened, ripgrep
 from forkpoint.evidence.logs.speakers import LogSpeakers
@@ -213,7 +213,7 @@ class LogReader:
             self._keeper.add(KeptEvent(replace(base, kind=kind), _is_sure(line)))
         kept = self._keeper.kept()
         return LogReading(
-            events=tuple(_settled(each, heard, self._rank) for each in kept),
+            events=tuple(settle(each, heard, self._rank) for each in kept),
             speakers=self._speakers(kept),
             stacks=tuple(self._stacks.finish(self._file, self._rank_of)),
             first_time=heard.first_time,
@@ -234,7 +234,7 @@ class LogReader:
         def rank_of(line: ParsedLine) -> int | None:
             if not of_many:
                 return None
-            rank = _settled(KeptEvent(base_event(line, self._file, 0, None), _is_sure(line)), heard, None).rank
+            rank = settle(KeptEvent(base_event(line, self._file, 0, None), _is_sure(line)), heard, None).rank
             return heard.program_rank(line.message) if rank is None else rank
 
         return keep_printed(heard.ends(lines), rank_of, of_many=of_many)
@@ -413,23 +413,3 @@ def _messages(raw: bytes) -> list[str]:
         place = min(found for literal in scan_literals() if (found := piece.find(literal)) >= 0)
         texts += split_glued(piece[max(0, place - _BEFORE) : place + _AFTER].decode("utf-8", "replace"))
     return texts
-
-
-def _settled(kept: KeptEvent, heard: LogSpeakers, rank: int | None) -> LogEvent:
-    """The event with its final rank, now that the whole log shows what the launcher's numbers mean. `rank`: the file's."""
-    event = kept.event
-    speaker = event.speaker
-    if heard.roles and not kept.sure and speaker.rank is not None and event.rank == speaker.rank:
-        return replace(event, rank=None, speaker=replace(speaker, rank=None, local_rank=speaker.rank))
-    offset = heard.node_offset
-    if event.rank in (None, rank) and speaker.local_rank is not None and offset is not None and not _of_host(event):
-        return replace(event, rank=speaker.local_rank + offset)
-    if heard.of_many and speaker.local_rank is not None and speaker.rank is None and event.rank == rank:
-        return replace(event, rank=None)
-    if event.rank is None and speaker.task is not None and heard.tasks_are_ranks and not _of_host(event):
-        return replace(event, rank=speaker.task)
-    return event
-
-
-def _of_host(event: LogEvent) -> bool:
-    return any(pattern.name == event.pattern and pattern.of_host for pattern in patterns())

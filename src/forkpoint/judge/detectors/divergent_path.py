@@ -65,22 +65,20 @@ from forkpoint.judge.log_lines import (
 )
 from forkpoint.judge.path_headlines import tell_calls, tell_departure, tell_handling, tell_parting, tell_refusal
 from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
+from forkpoint.judge.set_up import find_absent_at_set_up, find_all_making_a_group, is_alone_in_group
 from forkpoint.judge.stacks import (
     Handling,
-    Standing,
-    find_all_standings,
     find_elsewhere_by_stacks,
     find_handling,
     find_odd_by_stacks,
     find_parted_stacks,
     find_standings,
     is_communicating,
-    is_making_group,
     may_be_behind,
 )
-from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still
+from forkpoint.judge.symptom import hang_is_shown, has_ops
 from forkpoint.judge.telling import first_words
-from forkpoint.model.frames import bare_name, in_side_thread, short_name, user_frames, user_place
+from forkpoint.model.frames import short_name, user_frames, user_place
 from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
@@ -138,7 +136,7 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
         return _led_aside(divergence, handling, incident)
     if _is_other_path(divergence, incident):
         return _parted(divergence, incident)
-    if _is_alone_in_group(divergence, incident):
+    if is_alone_in_group(divergence, incident):
         return _parted(replace(divergence, odd=divergence.sides[0]), incident)
     away = find_elsewhere_by_stacks(divergence, incident)
     if not away:
@@ -147,24 +145,6 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
     finding = _finding(named, away, _tell(named, incident), LIKELY, incident)
     cited = (*_cite_stacks(away, incident), *finding.evidence)
     return replace(finding, evidence=cited, headlines=tell_parting(named, incident))
-
-
-def _is_alone_in_group(divergence: Divergence, incident: Incident) -> bool:
-    """A thread of one rank made the first call of a group that no other rank ever used, and all others that are seen wait elsewhere."""
-    timeline, present = incident.timeline, divergence.sides[0]
-    alone = (
-        divergence.how is PartingKind.ABSENCE and len(present) == 1 and divergence.seq == 1 and not divergence.channel
-    )
-    stacks = [c.stack for c in divergence.cohorts if c.op and c.stack]
-    if not alone or not stacks or not all(map(in_side_thread, stacks)):
-        return False
-    main = live_stack(present[0], incident)  # stacks are taken of jobs that stand still
-    if not hang_is_shown(incident) and not (main and not is_communicating(main.stack)):
-        return False
-    others = [rank for rank in timeline.traces if rank not in present]
-    used = {group.desc for rank in others for group in timeline.traces[rank].groups if group.collectives}
-    waiting = all(rank in timeline.stands and not timeline.traces[rank].is_partial for rank in others)
-    return len(others) > timeline.unseen + 1 and divergence.group.desc not in used and waiting
 
 
 def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
@@ -247,7 +227,7 @@ def _by_stacks(incident: Incident) -> Finding | None:
         lines = with_endings(plain, "; since then all ranks wait for each other")
         finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
         return replace(finding, evidence=parted.evidence, headlines=lines)
-    if making := _all_make_a_group(incident):
+    if making := find_all_making_a_group(incident):
         file, line = making[0].place[0]
         told = (
             f"every rank creates a group at {short_name(file)}:{line} and none gets on: it is not the same group "
@@ -262,45 +242,15 @@ def _by_stacks(incident: Incident) -> Finding | None:
     return None
 
 
-_ASKS_FOR_ID = "retrieving ncclUniqueId from [0]"
-
-
 def _not_at_set_up(incident: Incident) -> Finding | None:
-    """All ranks but the first ask it for the id of a communicator, and it does not come: by its own log it is in another call."""
-    asking = {e.rank: e for e in incident.capture.events if _ASKS_FOR_ID in e.text and e.rank is not None}
-    rest = set(incident.timeline.world) - asking.keys()
-    if (
-        len(asking) < len(rest) + 1
-        or rest != {min(incident.timeline.world, default=-1)}
-        or incident.timeline.unseen > 1
-    ):
+    absent = find_absent_at_set_up(incident)
+    if absent is None:
         return None
-    (first,) = rest
-    waits = [e for e in incident.said.get(first, ()) if e.kind is LogKind.WATCHDOG_TIMEOUT and e.work]
-    if not waits:
-        return None
-    told = f"rank {first} did not come to the communicator that {name_ranks(sorted(asking))} set up"
-    finding = _finding(
-        None,
-        (first,),
-        f"{told}; it waits for them in {waits[0].work.op.lower() if waits[0].work else ''}",
-        LIKELY,
-        incident,
-    )
-    cited = (cite_event(waits[0]), *(cite_event(e) for e in list(asking.values())[:3]))
+    told = f"rank {absent.rank} did not come to the communicator that {name_ranks(absent.asking)} set up"
+    waits = f"it waits for them in {absent.waits.work.op.lower() if absent.waits.work else 'another call'}"
+    finding = _finding(None, (absent.rank,), f"{told}; {waits}", LIKELY, incident)
+    cited = tuple(cite_event(e) for e in (absent.waits, *absent.asked[:3]))
     return replace(finding, evidence=cited, headlines=with_endings(told, " and waits for them in another call"))
-
-
-def _all_make_a_group(incident: Incident) -> tuple[Standing, ...]:
-    """Every rank stands in `new_group` at one line of a job that communicated before. torch counts groups on each rank and
-    names them by that count, so that ranks with different counts wait for each other under different names.
-    """
-    inside = tuple(find_all_standings(incident).values())
-    if not has_ops(incident) or not stands_still(incident) or cut_off(incident):
-        return ()
-    named = all(any(bare_name(frame) == "new_group" for frame in one.stack) for one in inside)
-    at_one_line = len({one.place for one in inside}) == 1 and bool(inside[0].place)
-    return inside if named and at_one_line and all(is_making_group(one.stack) for one in inside) else ()
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
-from types import FunctionType
 from typing import Any, Final
 
 import numpy as np
@@ -29,13 +28,9 @@ from forkpoint.rehearse.inside.filters import open_filters
 from forkpoint.rehearse.inside.loaders import loader_facts
 from forkpoint.rehearse.inside.places import (
     CodePlaces,
-    TryTable,
-    dotted,
-    find_guarded_calls,
-    look_up,
-    parse,
     user_modules,
 )
+from forkpoint.rehearse.inside.trying import TryTaps
 from forkpoint.rehearse.inside.waiting import WaitingTaps
 from forkpoint.rehearse.listening import Listener
 
@@ -49,7 +44,6 @@ _READS: Final = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__"
 _DRAWS: Final = ("random", "randint", "uniform", "choice", "randrange", "sample", "shuffle", "gauss")
 _TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm", "rand_like", "bernoulli", "multinomial")
 _NUMPY_DRAWS: Final = ("rand", "randn", "random", "randint", "uniform", "choice", "shuffle", "permutation")
-_PATH_READS: Final = ("open", "read_bytes", "read_text")
 _WRITES: Final = frozenset("wax+")
 
 
@@ -64,7 +58,7 @@ class Taps:
         self._on_step = on_step
         self._cpu = False
         self._places = places
-        self._tries = TryTable()
+        self._trying = TryTaps(places, listener)
         self._loaders: dict[int, int] = {}
         self._depth = 0
         self._module_call: Any = None
@@ -113,7 +107,7 @@ class Taps:
             for name, value in list(names.items()):
                 if id(value) in self._swapped:
                     names[name] = self._swapped[id(value)]
-            self._guard_calls(module)
+            self._trying.tap(module)
         self._listener.begin()
 
     # ------------------------------------------------------------------------------------------------ values of tensors
@@ -359,7 +353,7 @@ class Taps:
             if self._depth or not torch.is_grad_enabled():
                 return original(module, *args, **named)
             site = self._places.nearest(_frame(1))
-            self._tell_guarded(_frame(1), type(module).__name__)
+            self._trying.tell(_frame(1), type(module).__name__)
             self._depth += 1
             try:
                 self._listener.forward(site)
@@ -372,65 +366,11 @@ class Taps:
 
     def _backward(self, original: Any, _name: str) -> Any:
         def backward(tensor: Any, *args: Any, **named: Any) -> Any:
-            self._tell_guarded(_frame(1), "backward")
+            self._trying.tell(_frame(1), "backward")
             self._listener.backward(self._places.nearest(_frame(1)))
             return original(tensor, *args, **named)
 
         return backward
-
-    # ----------------------------------------------------------------------------------------------- calls inside `try`
-
-    def _tell_guarded(self, frame: Any, call: str) -> None:
-        site = self._places.at(frame)
-        catches = self._tries.catches(frame) if site is not None else ()
-        if site is not None and catches:
-            self._listener.guarded(site, call, catches)
-
-    def _guard_calls(self, module: Any) -> None:
-        wanted = {name for call in find_guarded_calls(parse(module.__file__)) if (name := dotted(call.func))}
-        for name in sorted(wanted):
-            if "." not in name:
-                self._guard_function(module.__dict__, name, look_up(name, module.__dict__))
-                continue
-            base, _, last = name.rpartition(".")
-            owner = look_up(base, module.__dict__)
-            if type(owner) is type(module):
-                self._guard_function(owner.__dict__, last, getattr(owner, last, None))
-            elif owner is None or not isinstance(owner, type):
-                self._guard_method(last)
-
-    def _guard_method(self, name: str) -> None:
-        """A method of an object of unknown type: taps that method in all of the user's classes, and of paths."""
-        kinds = [
-            v for module in user_modules(self._places) for v in list(module.__dict__.values()) if isinstance(v, type)
-        ]
-        for kind in kinds:
-            method = vars(kind).get(name)
-            if isinstance(method, FunctionType) and self._places.is_own(method.__code__.co_filename):
-                setattr(kind, name, self._guarded(method, name))
-        if name in _PATH_READS:
-            setattr(pathlib.Path, name, self._guarded(getattr(pathlib.Path, name), name))
-
-    def _guard_function(self, names: dict[str, Any], name: str, function: Any) -> None:
-        """Only functions: a wrapped class would no longer be a class. Not functions that communicate: a failing network is not
-        what we rehearse a `try` for.
-        """
-        where = getattr(function, "__module__", None) or ""
-        plain = callable(function) and not isinstance(function, type)
-        if plain and not where.startswith(("torch.distributed", "torch._C", "forkpoint")):
-            names[name] = self._guarded(function, name)
-
-    def _guarded(self, function: Any, name: str) -> Any:
-        if getattr(function, "_rehearsed", False):
-            return function
-
-        @functools.wraps(function)
-        def guarded(*args: Any, **named: Any) -> Any:
-            self._tell_guarded(_frame(1), name)
-            return function(*args, **named)
-
-        guarded._rehearsed = True  # type: ignore[attr-defined] # noqa: SLF001 our own mark
-        return guarded
 
 
 def _is_mask(index: Any) -> bool:
