@@ -36,6 +36,10 @@ def find_chromium() -> str | None:
     return next(filter(None, map(shutil.which, names)), None)
 
 
+PATIENCE_MS = 240_000
+"""How long a page is waited for: only a true hang reaches it, whatever else the machine does."""
+
+
 def launch(playwright: Playwright, chromium: str) -> Browser:
     return playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
 

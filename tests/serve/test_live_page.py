@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from bench.page_browser import find_chromium, launch
+from bench.page_browser import PATIENCE_MS, find_chromium, launch
 from cases import CASES
 from serve.conftest import serving
 
@@ -24,6 +24,7 @@ def test_a_reader_opens_the_list_follows_it_and_sees_a_new_file(tmp_path: Path) 
     with serving(tmp_path) as server, sync_playwright() as playwright:
         browser = launch(playwright, chromium)
         page = browser.new_page()
+        page.set_default_timeout(PATIENCE_MS)
         page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
-from bench.page_browser import find_chromium, launch
+from bench.page_browser import PATIENCE_MS, find_chromium, launch
 from cases import CASES
 from forkpoint.evidence import read
 from forkpoint.model.verdict import Verdict
@@ -48,6 +48,7 @@ class Open:
         if self._plain is None:
             self._plain = self.browser.new_context(**SIZE)
             self._kept = self._plain.new_page()
+            self._plain.set_default_timeout(PATIENCE_MS)
         return self._plain
 
     def tidy(self) -> None:
@@ -93,6 +94,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
         if isinstance(report, Verdict):
             file.write_text(render_html(report), encoding="utf-8")
         page = (browser.new_context(**{**SIZE, **options}) if options else OPEN.plain).new_page()
+        page.set_default_timeout(PATIENCE_MS)
         page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: wrong.append(dialog.message))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Browser, Page
 
+from bench.page_browser import PATIENCE_MS
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.page import render_html
 
@@ -58,6 +59,7 @@ def photograph(browser: Browser, verdict: Verdict, folder: Path) -> bytes:
     file.write_text(render_html(verdict), encoding="utf-8")
     context = browser.new_context(viewport={"width": 1200, "height": 1600}, device_scale_factor=1)
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(file.as_uri())
     page.wait_for_selector("html[data-ready=yes]")
     picture = page.screenshot(animations="disabled")

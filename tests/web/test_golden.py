@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+from bench.page_browser import PATIENCE_MS
 from looping import for_each
 from web.golden_pictures import GOLDEN, INCIDENTS, photograph, share_that_differs
 
@@ -13,6 +14,7 @@ TOLERANCE = 0.02
 def test_an_incident_looks_as_it_was_accepted(browser, incident, tmp_path, number) -> None:
     picture = photograph(browser, incident(number), tmp_path)
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
 
     assert share_that_differs(page, (GOLDEN / f"{number}.png").read_bytes(), picture) < TOLERANCE
     page.close()
@@ -21,6 +23,7 @@ def test_an_incident_looks_as_it_was_accepted(browser, incident, tmp_path, numbe
 def test_two_incidents_do_not_look_alike(browser) -> None:
     """The comparison can fail: it is not so tolerant that everything passes."""
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     pictures = [(GOLDEN / f"{number}.png").read_bytes() for number in INCIDENTS]
 
     shares = [share_that_differs(page, one, two) for one, two in pairwise(pictures)]
