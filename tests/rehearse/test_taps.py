@@ -38,7 +38,7 @@ def asking(folder: Path, listener: Listener):
     """A function of the user's own that asks for a file's size, inside `try` or not."""
     taps = Taps(listener, CodePlaces((str(folder),)), on_join=lambda: None, on_step=lambda _: None)
     stat = taps._stat(os.stat, "stat")
-    names = {"stat": stat, "guarded": taps._guarded(stat, "stat")}
+    names = {"stat": stat, "guarded": taps._trying._guarded(stat, "stat")}
     code = "def plain(path):\n    return stat(path).st_size\n\ndef tried(path):\n    return guarded(path).st_size\n"
     exec(compile(code, str(folder / "prog.py"), "exec"), names)
     return names
