@@ -16,7 +16,7 @@ _CONTROL: Final = frozenset({"StopIteration", "StopAsyncIteration", "KeyboardInt
                              "ImportError", "ModuleNotFoundError", "AttributeError"})  # fmt: skip
 """Caught to end a loop, to exit, or to detect what is installed: not failures that could hit one rank."""
 
-_TAPS = str(Path(__file__).with_name("taps.py"))
+_TRYING = str(Path(__file__).with_name("trying.py"))
 
 
 class CodePlaces:
@@ -45,7 +45,7 @@ class CodePlaces:
 
     def asking(self, frame: FrameType) -> CodeSite | None:
         """The caller of a tap. A function inside `try` has two wrappers, so one frame of ours may be between."""
-        behind = frame.f_back if frame.f_code.co_filename == _TAPS else None
+        behind = frame.f_back if frame.f_code.co_filename == _TRYING else None
         return self.at(behind or frame)
 
     def nearest(self, frame: FrameType | None) -> CodeSite | None:
