@@ -10,8 +10,8 @@ from forkpoint.diverge.replicas import Replicas
 from forkpoint.diverge.slots import sequence
 from forkpoint.diverge.waits import Wait, Waits, who_misses
 from forkpoint.model.entries import Tables
-from forkpoint.model.frames import in_two_threads, user_frames
-from forkpoint.model.op import Frame, Tokens
+from forkpoint.model.frames import find_parting, in_two_threads, same_function, user_frames
+from forkpoint.model.op import Tokens
 from forkpoint.model.timeline import GroupTimeline, Timeline
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -184,18 +184,12 @@ def from_one_line(rank: int, wait: Wait, timeline: Timeline) -> bool:
     """The line that made the rank's usual call made this one, through another function: it takes functions from a list, a set or a
     mapping, whose order may be what differs.
     """
-    trace, record = timeline.traces[rank], wait.position.op.record_id
-    usual, stacks = usual_place(trace, record), timeline.tables.stacks
+    trace, op = timeline.traces[rank], wait.position.op
+    usual = usual_place(trace, op.record_id)
     if usual is None:
         return False
-    then = user_frames(stacks.get(int(trace.recent_stacks[usual]), ()))
-    pairs = enumerate(zip(reversed(then), reversed(user_frames(wait.position.op.stack)), strict=False))
-    parted = next(((depth, one, other) for depth, (one, other) in pairs if one != other), None)
-    return parted is not None and parted[0] > 0 and _function(parted[1]) != _function(parted[2])
-
-
-def _function(frame: Frame) -> tuple[str, str]:
-    return frame.filename, frame.name
+    parting = find_parting(timeline.tables.stacks.get(int(trace.recent_stacks[usual])), op.stack)
+    return parting is not None and parting[0] > 0 and not same_function(*parting[1:])
 
 
 def _runs_ahead(past: list[int], now: list[int]) -> bool:

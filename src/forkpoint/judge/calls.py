@@ -3,19 +3,18 @@
 import re
 from collections import Counter
 from itertools import pairwise
-from math import prod
 
 import numpy as np
 
 from forkpoint.diverge.cohorts import build_divergence, frontier_op
 from forkpoint.diverge.slots import SlotSequence, sequence
 from forkpoint.judge.blame import blames_peers
-from forkpoint.judge.cite import events_of, group_of
+from forkpoint.judge.cite import events_of, group_of, names_group
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.model.frames import in_side_thread, in_two_threads, user_frames
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
-from forkpoint.model.op import SYNCHRONISING, Frame, OpState, Signature, Stack, Tokens
+from forkpoint.model.op import SYNCHRONISING, Frame, OpState, Stack, Tokens, numel
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import RankTrace, Track
 from forkpoint.model.world import ProcessGroup
@@ -37,11 +36,11 @@ def says_nothing(divergence: Divergence, incident: Incident) -> bool:
     missed = {*divergence.unknown, *(rank for side in divergence.sides[1:] for rank in side)}
     others = set(divergence.group.ranks) - set(divergence.sides[0])
     hidden = {rank for rank in missed if rank in divergence.unknown or _was_dumped_before(rank, incident)}
-    older = missed == hidden and (others <= missed or any(map(_was_refused(incident).__contains__, missed)))
+    older = missed == hidden and (others <= missed or not _were_refused(incident).isdisjoint(missed))
     return divergence.how is PartingKind.ABSENCE and not divergence.odd and older
 
 
-def _was_refused(incident: Incident) -> set[int | None]:
+def _were_refused(incident: Incident) -> set[int | None]:
     """Ranks that gloo ended at once: whatever their dumps hold is older than that, and so are the dumps of their peers that miss them."""
     return {e.rank for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER}
 
@@ -125,20 +124,19 @@ def find_odd_by_words(divergence: Divergence, incident: Incident) -> tuple[int, 
     group = group_of(divergence, incident)
     votes = [len(side) for side in divergence.sides]
     for rank in divergence.unknown:
-        told = [e for e in events_of(rank, incident, LogKind.WATCHDOG_TIMEOUT) if _may_be_of_group(e, divergence)]
+        told = [e for e in events_of(rank, incident, LogKind.WATCHDOG_TIMEOUT) if names_group(e, divergence.group)]
         made = [any(_made(e, side, group) for e in told) for side in divergence.sides]
         if made[0] != made[1]:
             votes[made.index(True)] += 1
+    return outvoted_side(votes, divergence, incident)
+
+
+def outvoted_side(votes: list[int], divergence: Divergence, incident: Incident) -> tuple[int, ...]:
+    """Of two sides the one that more than half of all members are known to be against."""
     members = len(divergence.group.ranks) if divergence.group.declared else len(incident.timeline.world)
     unseen = 0 if divergence.group.declared else incident.timeline.unseen
     usual = votes.index(max(votes))
     return divergence.sides[1 - usual] if 2 * votes[usual] > members + unseen else ()
-
-
-def _may_be_of_group(event: LogEvent, divergence: Divergence) -> bool:
-    """The line names this group, or none: then number, operation and size must tell."""
-    named = event.group.desc if event.group else None
-    return event.work is not None and named in (None, "", divergence.group.desc)
 
 
 def _made(event: LogEvent, side: tuple[int, ...], group: GroupTimeline) -> bool:
@@ -146,12 +144,8 @@ def _made(event: LogEvent, side: tuple[int, ...], group: GroupTimeline) -> bool:
     work = event.work
     tracks = [track for rank in side if (track := group.track(rank))]
     ends = [op for track in tracks for op in (track.first_active, track.last_done, track.last) if op]
-    made = [(op.seq, _LETTERS.sub("", s.op), _numel(s)) for op in ends for s in op.signatures]
+    made = [(op.seq, _LETTERS.sub("", s.op), numel(s.input_sizes)) for op in ends for s in op.signatures]
     return work is not None and (work.seq, _LETTERS.sub("", work.op.lower()), work.numel_in) in made
-
-
-def _numel(signature: Signature) -> int:
-    return sum(prod(size) for size in signature.input_sizes)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

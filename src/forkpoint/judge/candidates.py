@@ -2,14 +2,13 @@
 
 from collections import Counter
 
-from forkpoint.judge.cite import events_of
+from forkpoint.judge.cite import events_of, names_group
 from forkpoint.judge.repairs import recorded_job
 from forkpoint.judge.stacks import find_standings, is_communicating, is_waiting_for_ranks
 from forkpoint.judge.symptom import without_dumps
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident, fact
-from forkpoint.model.log import LogEvent, LogKind
-from forkpoint.model.world import ProcessGroup
+from forkpoint.model.log import LogKind
 from forkpoint.replay import Job, Repair, RepairKind, Slot, replay
 
 _MAX_TRIED = 64
@@ -89,11 +88,6 @@ def find_seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
         if is_waiting_for_ranks(standings[rank].stack) and user_place(standings[rank].stack) in places
     }
     return frozenset(rank for rank in named | standing if rank is not None)
-
-
-def names_group(event: LogEvent, group: ProcessGroup) -> bool:
-    """The line names this group, or none."""
-    return event.group is None or event.group.desc in (None, "", group.desc) or event.group.name == group.name
 
 
 @fact

@@ -13,7 +13,7 @@ from forkpoint.model.op import Op, Stack
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import Track
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding
-from forkpoint.model.world import name_ranks
+from forkpoint.model.world import ProcessGroup, name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How sure a finding is, in four steps: a number without a meaning would be an invention.
@@ -129,6 +129,11 @@ def track_of(rank: int, divergence: Divergence, incident: Incident) -> Track | N
     if divergence.channel is not None:
         return incident.timeline.of_channel(divergence.group, divergence.channel).end(rank)
     return group_of(divergence, incident).track(rank)
+
+
+def names_group(event: LogEvent, group: ProcessGroup) -> bool:
+    """The line names this group, or none."""
+    return event.group is None or event.group.desc in (None, "", group.desc) or event.group.name == group.name
 
 
 def group_of(divergence: Divergence, incident: Incident) -> GroupTimeline:

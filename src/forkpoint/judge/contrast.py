@@ -20,8 +20,6 @@ from forkpoint.model.log import LogKind, PrintedLine
 from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
 
-_LEAST = 3
-"""Ranks with lines: of two that differ neither is odd."""
 _OF_A_ROLE = 3
 """A line of one rank alone that comes this often is what this rank prints by its role, such as the loss of the last stage."""
 _MOMENTS = 400
@@ -97,32 +95,40 @@ def find_contrasts(incident: Incident) -> tuple[Contrast, ...]:
     forms = _read_forms(incident)
     ranks = {rank for told in forms.values() for rank in told}
     world = set(incident.timeline.world) or ranks
-    if len(ranks) < _LEAST or not ranks >= world or incident.timeline.unseen > 1 or incident.capture.cut_logs:
+    if not ranks >= world or incident.timeline.unseen > 1 or incident.capture.cut_logs:
         return ()
     return tuple(_odd_values(forms, ranks)) or tuple(_own_lines(forms, ranks))
 
 
 def _read_forms(incident: Incident) -> dict[str, _Lines]:
     """Lines up to the first word of each rank that blames its peers: what comes after it follows from that."""
-    capture = incident.capture
-    owners: dict[str, set[int | None]] = defaultdict(set)
-    for file, rank in capture.logs:
-        owners[file].add(rank)
     ends: dict[tuple[str, int | None], int] = {}
-    for event in capture.events:
+    for event in incident.capture.events:
         if blames_peers(event) or event.kind is LogKind.SIZES_DIFFER:
             ends[event.file, event.rank] = min(event.line, ends.get((event.file, event.rank), event.line))
     forms: dict[str, _Lines] = defaultdict(lambda: defaultdict(list))
-    for file, lines in sorted(capture.printed.items()):
-        owner = next(iter(owners[file])) if len(owners[file]) == 1 else None
-        for line in lines:
-            rank = owner if line.rank is None else line.rank
-            left = ends.get((file, rank), line.line + 2) - line.line
-            followed = left <= 0 or (left == 1 and _REPORTS.search(line.text) is not None)
-            if rank is not None and not followed and not _OF_AN_ERROR.search(line.text):
-                form, values = _split(line.text)
-                forms[form][rank].append(_Said(rank, values, file, line))
+    for file, rank, line in find_printed(incident):
+        left = ends.get((file, rank), line.line + 2) - line.line
+        followed = left <= 0 or (left == 1 and _REPORTS.search(line.text) is not None)
+        if not followed and not _OF_AN_ERROR.search(line.text):
+            form, values = _split(line.text)
+            forms[form][rank].append(_Said(rank, values, file, line))
     return forms
+
+
+@fact
+def find_printed(incident: Incident) -> tuple[tuple[str, int, PrintedLine], ...]:
+    """(file, rank, line) of all lines whose rank is known: by their prefix, or because the log has one owner."""
+    owners: dict[str, set[int | None]] = defaultdict(set)
+    for file, rank in incident.capture.logs:
+        owners[file].add(rank)
+    alone = {file: next(iter(ranks)) for file, ranks in owners.items() if len(ranks) == 1}
+    return tuple(
+        (file, rank, line)
+        for file, lines in sorted(incident.capture.printed.items())
+        for line in lines
+        if (rank := alone.get(file) if line.rank is None else line.rank) is not None
+    )
 
 
 def without_times(text: str) -> str:

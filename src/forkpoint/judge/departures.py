@@ -29,10 +29,10 @@ from forkpoint.judge.clocks import find_clocks
 from forkpoint.judge.machines import GpuFault, find_gpu_faults, find_memory_kills
 from forkpoint.judge.stacks import is_communicating
 from forkpoint.model.capture import Remark
-from forkpoint.model.frames import in_side_thread, short_name, user_frames, user_place
+from forkpoint.model.frames import find_parting, in_side_thread, same_function, short_name, user_place
 from forkpoint.model.incident import Divergence, Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
-from forkpoint.model.op import Frame, Stack
+from forkpoint.model.op import Stack
 
 _UNJOINED = "terminate called without an active exception"
 _UNREDUCED = "Expected to have finished reduction"
@@ -322,11 +322,7 @@ def _stood_waiting(rank: int, answer: Stack, incident: Incident) -> bool:
     stands = incident.timeline.positions.get(rank, ())
     if not answer or not stands:
         return False
-    now, then = (reversed(user_frames(stack)) for stack in (answer, stands[0].op.stack))
-    parted = next(((one, other) for one, other in zip(now, then, strict=False) if one != other), None)
-    return is_communicating(answer) or (parted is not None and _same_function(*parted))
-
-
-def _same_function(one: Frame, other: Frame) -> bool:
-    """The body of a module is none: all of a program runs in it."""
-    return (one.filename, one.name) == (other.filename, other.name) and one.name != "<module>"
+    parting = find_parting(answer, stands[0].op.stack)
+    # All of a program runs in the body of its script.
+    inside = parting is not None and same_function(*parting[1:]) and parting[1].name != "<module>"
+    return is_communicating(answer) or inside

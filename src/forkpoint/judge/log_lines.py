@@ -8,9 +8,9 @@ from msgspec import Struct
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.text import read_stamp
 from forkpoint.judge.blame import TIMEOUTS, blames_peers, find_exits
-from forkpoint.judge.cite import cite_event, events_of, verb
+from forkpoint.judge.cite import cite_event, events_of, has_log, verb
 from forkpoint.judge.printed_values import own_logs
-from forkpoint.model.frames import user_frames
+from forkpoint.model.frames import in_side_thread, user_frames
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
 from forkpoint.model.log import LogEvent, LogKind
@@ -116,6 +116,13 @@ def were_alive(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ..
     failed = {e.rank for e in incident.capture.events if e.is_failure and e.kind is not LogKind.BARRIER_MISSED}
     stopped = [exits[r] for r in ranks if r in exits and exits[r].is_stopped and r not in failed]
     return tuple(cite_event(end.event) for end in stopped) if len(stopped) == len(ranks) else ()
+
+
+def is_quiet(rank: int, incident: Incident) -> bool:
+    """Its whole log is there and reports no failure."""
+    failed = [e for e in incident.said.get(rank, ()) if e.is_failure and not in_side_thread(e.stack)]
+    cut = any(owner == rank and file in incident.capture.cut_logs for file, owner in incident.capture.logs)
+    return has_log(rank, incident) and not cut and not failed
 
 
 def _timeout_ms(event: LogEvent) -> int:

@@ -26,7 +26,6 @@ _LEAVES = re.compile(
 _ACTIONS = {
     Cause.DIVERGENT_PATH: Action.FIX_CODE,
     Cause.METADATA_MISMATCH: Action.FIX_CODE,
-    Cause.ORDER_INVERSION: Action.FIX_CODE,
     Cause.HOST_STALL: Action.FIX_CODE_OR_STORAGE,
 }
 

@@ -26,9 +26,8 @@ from forkpoint.judge.candidates import (
     find_seen_in,
     find_seen_waiting,
     find_unheard,
-    names_group,
 )
-from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of
+from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of, names_group
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.repairs import find_replay, recorded_job, ring_sides
 from forkpoint.judge.silence import MAX_SIDES

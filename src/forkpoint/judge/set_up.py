@@ -3,8 +3,7 @@
 from msgspec import Struct
 
 from forkpoint.judge.blame import cut_off
-from forkpoint.judge.cite import live_stack
-from forkpoint.judge.stacks import Standing, find_all_standings, is_communicating, is_making_group
+from forkpoint.judge.stacks import Standing, find_all_standings, is_making_group
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still
 from forkpoint.model.frames import bare_name, in_side_thread
 from forkpoint.model.incident import Divergence, Incident, PartingKind
@@ -18,10 +17,7 @@ def is_alone_in_group(divergence: Divergence, incident: Incident) -> bool:
         divergence.how is PartingKind.ABSENCE and len(present) == 1 and divergence.seq == 1 and not divergence.channel
     )
     stacks = [c.stack for c in divergence.cohorts if c.op and c.stack]
-    if not alone or not stacks or not all(map(in_side_thread, stacks)):
-        return False
-    main = live_stack(present[0], incident)  # stacks are taken of jobs that stand still
-    if not hang_is_shown(incident) and not (main and not is_communicating(main.stack)):
+    if not alone or not stacks or not all(map(in_side_thread, stacks)) or not hang_is_shown(incident):
         return False
     others = [rank for rank in timeline.traces if rank not in present]
     used = {group.desc for rank in others for group in timeline.traces[rank].groups if group.collectives}

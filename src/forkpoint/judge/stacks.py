@@ -10,6 +10,7 @@ from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.stacks.shapes import Shape, find_last_call, find_shape
 from forkpoint.evidence.stacks.threads import ends_in_program
 from forkpoint.judge.blame import blames_peers, is_victim_text
+from forkpoint.judge.calls import outvoted_side
 from forkpoint.judge.cite import cite_event, cite_stack
 from forkpoint.model.frames import (
     bare_name,
@@ -300,11 +301,7 @@ def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int,
         len(side) + sum(place in own and place not in other for place in seen.values())
         for side, own, other in zip(divergence.sides, places, places[::-1], strict=True)
     ]
-    members = len(divergence.group.ranks) if divergence.group.declared else len(incident.timeline.world)
-    unseen = 0 if divergence.group.declared else incident.timeline.unseen
-    usual = votes.index(max(votes))
-    outvoted = all(places) and 2 * votes[usual] > members + unseen
-    return divergence.sides[1 - usual] if outvoted else ()
+    return outvoted_side(votes, divergence, incident) if all(places) else ()
 
 
 def _hosts_wait_there(divergence: Divergence, places: list[set[UserLines]], incident: Incident) -> bool:

@@ -51,6 +51,16 @@ def _place(filename: str) -> str:
     return "/" + filename.replace("\\", "/").removeprefix("/")
 
 
+def find_parting(one: Stack | None, other: Stack | None) -> tuple[int, Frame, Frame] | None:
+    """Where two call paths part, from the script inwards: how many of the user's frames they share, and the first that differ."""
+    pairs = enumerate(zip(reversed(user_frames(one)), reversed(user_frames(other)), strict=False))
+    return next(((shared, a, b) for shared, (a, b) in pairs if a != b), None)
+
+
+def same_function(one: Frame, other: Frame) -> bool:
+    return (one.filename, one.name) == (other.filename, other.name)
+
+
 def is_python(frame: Frame) -> bool:
     """Not native: native frames name a source in another language, or no line. A script may lack `.py` (`bin/torchrun`)."""
     return frame.filename.endswith(_PYTHON) or (frame.line > 0 and not _COMPILED.search(frame.filename))

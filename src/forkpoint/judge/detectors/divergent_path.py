@@ -52,6 +52,7 @@ from forkpoint.judge.cite import (
     cite_event,
     cite_stack,
     describe_slot,
+    events_of,
     live_stack,
     verb,
 )
@@ -165,15 +166,19 @@ def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
 
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
     """Where no vote of dumps tells who differs, stacks of the other members may, or a rank may have said so itself."""
-    by_vote = find_odd_in_all(divergence, incident) or find_odd_by_words(divergence, incident)
-    by_stacks = find_odd_by_stacks(divergence, incident)
+    by_words = find_odd_by_words(divergence, incident)
+    by_vote, by_stacks = find_odd_in_all(divergence, incident) or by_words, find_odd_by_stacks(divergence, incident)
     words = None if by_vote or by_stacks else find_last_words(divergence.sides, incident)
     odd = (words.rank,) if words and words.rank is not None else by_vote or by_stacks
     named = replace(divergence, odd=odd)
     sure = LIKELY if words else _confidence(named)
     finding = _finding(named, named.odd, _tell(named, incident), sure, incident)
     said = (cite_event(words),) if words else _cite_stacks(divergence.unknown if by_stacks else (), incident)
-    return replace(finding, evidence=(*said, *finding.evidence), headlines=tell_parting(named, incident))
+    voted = (
+        [e for r in divergence.unknown for e in events_of(r, incident, LogKind.WATCHDOG_TIMEOUT)] if by_words else []
+    )
+    cited = (*said, *(cite_event(e) for e in voted[:2]), *finding.evidence)
+    return replace(finding, evidence=cited, headlines=tell_parting(named, incident))
 
 
 def _cite_stacks(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:

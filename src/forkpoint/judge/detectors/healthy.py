@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from forkpoint.judge.cite import HEALTHY, LIKELY
+from forkpoint.judge.contrast import find_printed
 from forkpoint.judge.printed_values import own_logs
 from forkpoint.judge.stacks import find_standings, is_communicating
 from forkpoint.judge.symptom import is_finishing, only_values_tell, stands_still
@@ -131,13 +132,7 @@ def _all_were_interrupted(incident: Incident) -> bool:
 
 def _were_all_told_to_stop(incident: Incident) -> bool:
     """A rank that is stuck in a call does not get to print it."""
-    owners = dict(incident.capture.logs)
-    told = {
-        line.rank if line.rank is not None else owners.get(file)
-        for file, lines in incident.capture.printed.items()
-        for line in lines
-        if _TOLD_TO_STOP.search(line.text)
-    }
+    told = {rank for _, rank, line in find_printed(incident) if _TOLD_TO_STOP.search(line.text)}
     return len(told) > 1 and told >= set(incident.timeline.world) and incident.timeline.unseen <= 1
 
 
@@ -184,7 +179,7 @@ def _interrupted(incident: Incident) -> dict[str, int]:
         if event.exception == _BY_A_PERSON or by_launcher:
             found.setdefault(event.file, event.line)
     if _were_all_told_to_stop(incident):
-        for file, lines in incident.capture.printed.items():
-            told = [line.line for line in lines if _TOLD_TO_STOP.search(line.text)]
-            found |= {file: min(told[0], found.get(file, told[0]))} if told else {}
+        for file, _, line in find_printed(incident):
+            if _TOLD_TO_STOP.search(line.text):
+                found[file] = min(line.line, found.get(file, line.line))
     return found

@@ -34,11 +34,10 @@ from forkpoint.judge.cite import (
     describe_slot,
     describe_stack,
     events_of,
-    has_log,
     live_stack,
 )
 from forkpoint.judge.departures import missing_from
-from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on, were_alive
+from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on, is_quiet, were_alive
 from forkpoint.judge.stacks import (
     find_standings,
     is_at_work,
@@ -51,7 +50,15 @@ from forkpoint.judge.stacks import (
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
 from forkpoint.judge.telling import wait_for
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.frames import bare_name, in_side_thread, is_user_code, short_name, user_frames, without_runtime
+from forkpoint.model.frames import (
+    bare_name,
+    find_parting,
+    is_user_code,
+    same_function,
+    short_name,
+    user_frames,
+    without_runtime,
+)
 from forkpoint.model.headline import plain_place, plain_ranks, quoted, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
@@ -163,7 +170,7 @@ def _at_work_without_dump(divergence: Divergence, incident: Incident) -> list[Li
     that it is one in which a rank stands until it is done. A rank whose log tells of a failure may be past it.
     """
     missing, present = missing_from(divergence, incident), divergence.sides[0]
-    busy = [s for r in missing if _is_quiet(r, incident) and (s := live_stack(r, incident)) and is_at_work(s.stack)]
+    busy = [s for r in missing if is_quiet(r, incident) and (s := live_stack(r, incident)) and is_at_work(s.stack)]
     known = len(busy) == len(missing) == len(divergence.unknown)
     if not busy or divergence.odd or len(divergence.sides) > 1 or not known:
         return []
@@ -179,13 +186,6 @@ def _must_belong(ranks: tuple[int, ...], divergence: Divergence, incident: Incid
     return set(ranks) <= set(divergence.group.ranks) or not (
         cut_off(incident) or may_differ_unseen(divergence, incident)
     )
-
-
-def _is_quiet(rank: int, incident: Incident) -> bool:
-    """Its whole log is there and reports no failure."""
-    failed = [e for e in incident.said.get(rank, ()) if e.is_failure and not in_side_thread(e.stack)]
-    cut = any(owner == rank and file in incident.capture.cut_logs for file, owner in incident.capture.logs)
-    return has_log(rank, incident) and not cut and not failed
 
 
 def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
@@ -213,11 +213,8 @@ def _are_on_the_way(held: list[LiveStack], waiting: list[LiveStack]) -> bool:
 
 
 def _is_before(stack: Stack, waiting: Stack) -> bool:
-    pairs = zip(reversed(user_frames(stack)), reversed(user_frames(waiting)), strict=False)
-    parted = next(((one, other) for one, other in pairs if one != other), None)
-    return parted is not None and (
-        (parted[0].filename, parted[0].name) == (parted[1].filename, parted[1].name) and parted[0].line < parted[1].line
-    )
+    parting = find_parting(stack, waiting)
+    return parting is not None and same_function(*parting[1:]) and parting[1].line < parting[2].line
 
 
 def _alone_outside(incident: Incident) -> Iterator[Finding]:
@@ -231,7 +228,7 @@ def _alone_outside(incident: Incident) -> Iterator[Finding]:
     own = live_stack(rank, incident)
     waited = {standings[r].place for r in gave_up if r is not None and is_waiting_for_ranks(standings[r].stack)}
     outside = own is not None and not is_waiting_for_ranks(own.stack) and not waits_for_gpu(own.stack)
-    if own and outside and len(waited) == 1 and _is_quiet(rank, incident) and not is_at_work(own.stack):
+    if own and outside and len(waited) == 1 and is_quiet(rank, incident) and not is_at_work(own.stack):
         yield _finding((rank,), [own], incident)
 
 

@@ -29,6 +29,7 @@ from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.judge.blame import is_connecting
 from forkpoint.judge.cite import LIKELY, STRONG, WEAK, cite_event, cite_remark, cite_stack
 from forkpoint.judge.departures import Departure, find_departed
+from forkpoint.judge.log_lines import is_quiet
 from forkpoint.judge.machines import find_unanswering
 from forkpoint.judge.stacks import is_communicating, is_making_group
 from forkpoint.judge.telling import others, raised
@@ -160,13 +161,6 @@ def _seeking_store(elsewhere: list[LiveStack], incident: Incident) -> list[LogEv
     return first if away and not agents else []
 
 
-def _is_quiet(rank: int, incident: Incident) -> bool:
-    """Its log is there, whole, and reports no failure."""
-    own = [file for file, owner in incident.capture.logs if owner == rank]
-    failed = any(e.is_failure for e in incident.said.get(rank, ()))
-    return bool(own) and not failed and not any(file in incident.capture.cut_logs for file in own)
-
-
 def _find_keyed(incident: Incident) -> tuple[tuple[int, ...], list[LogEvent]] | None:
     """The rank whose address nobody found in the store, and who waited for it. Addresses are read in the order of ranks, so that
     others behind it may be missing as well. None if two are waited for, or if it waits itself. Rank 0 keeps the store, and waits
@@ -175,7 +169,7 @@ def _find_keyed(incident: Incident) -> tuple[tuple[int, ...], list[LogEvent]] | 
     told = [e for e in incident.capture.events if e.kind is LogKind.STORE and e.exception and e.rank is not None]
     keys = {e.rank: found[1] for e in told if (found := _KEY_OF_RANK.fullmatch(e.detail("keys") or ""))}
     missing = {int(key) for key in keys.values()}
-    alone = len(missing) == 1 and missing.isdisjoint(keys) and (missing != {0} or _is_quiet(0, incident))
+    alone = len(missing) == 1 and missing.isdisjoint(keys) and (missing != {0} or is_quiet(0, incident))
     return (tuple(missing), [e for e in told if e.rank in keys]) if alone else None
 
 
