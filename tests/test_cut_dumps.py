@@ -35,10 +35,12 @@ def _stopped(cut: int, *, elsewhere: bool = False) -> Verdict:
     return forkpoint.diagnose(reading.capture())
 
 
-def test_counters_of_a_cut_dump_show_who_did_not_come() -> None:
+def test_counters_of_a_cut_dump_show_who_did_not_come_but_not_why() -> None:
+    """A rank that is blocked inside the enqueue of another call does not count it yet."""
     verdict = _stopped(2)
 
-    assert (verdict.cause, verdict.suspects) == (Cause.HOST_STALL, (2,))
+    assert (verdict.cause, verdict.suspects) == (Cause.INCONCLUSIVE, ())
+    assert [h.suspects for h in verdict.hypotheses] == [(2,), (2,)]
     assert "rank 2 last enqueued seq 40, according to its counters" in [evidence.says for evidence in verdict.evidence]
 
 

@@ -126,11 +126,12 @@ def _owes_next(divergence: Divergence, incident: Incident) -> bool:
 
 def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
     """Nothing of these ranks is pending. A rank that is blocked inside the enqueue of another call has that call recorded as
-    done: where dumps leave out what is done, it looks idle. Not if it lags in two groups or more, or holds the GIL.
+    done: where a dump leaves out what is done, or its end is lost, it looks idle. Not if it lags in two groups or more, or
+    holds the GIL.
     """
     if any(_may_wait_for_partner(rank, incident) for rank in ranks):
         return False
-    vague = [r for r in ranks if incident.timeline.traces[r].is_partial]
+    vague = [r for r in ranks if (trace := incident.timeline.traces[r]).is_partial or trace.cut]
     return all(_gil_proof((r,), incident) or _lags_everywhere(r, incident) for r in vague)
 
 
