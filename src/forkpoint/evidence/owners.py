@@ -92,11 +92,15 @@ def believe_places(texts: Sequence[TextReading], world: frozenset[int]) -> list[
 
 def own_by_speaker(texts: Sequence[TextReading]) -> list[TextReading]:
     """If in each file of one form exactly one rank prints, and a different one in each, the files are those ranks' own logs:
-    their lines without a rank belong to that rank, too. A launcher's log belongs to no rank.
+    their lines without a rank belong to that rank, too. A launcher's log belongs to no rank. Files of one name in folders side by
+    side (`pods/trainer-2xkq8/train.log`) have one form.
     """
     forms: dict[str, list[TextReading]] = defaultdict(list)
     for text in texts:
-        forms[without_numbers(text.file)].append(text)
+        folders, _, _ = text.file.rpartition("/")
+        forms[f"{folders.rpartition('/')[0]}/*/{_name(text.file)}" if folders else without_numbers(text.file)].append(
+            text
+        )
     owned = {
         text.file
         for alike in forms.values()

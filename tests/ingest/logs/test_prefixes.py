@@ -1,5 +1,7 @@
 """Whose line it is, by every launcher's prefix."""
 
+from collections.abc import Sequence
+
 from forkpoint.evidence.logs import Speaker, read_log
 from forkpoint.evidence.logs.lines import parse_line, split_glued
 from looping import for_each
@@ -195,7 +197,44 @@ def test_steps_in_brackets_are_no_ranks() -> None:
 
 def test_a_log_is_of_the_only_rank_that_its_program_names() -> None:
     one, two = "[rank 2] epoch 0\n[rank 2] epoch 1\n", "[rank 2] epoch 0\n[rank 1] epoch 0\n"
-    about = "waiting for rank 2\nrank 2/4 is here\n"
+    about = "waiting for rank 2\nrank 2/4 is here\nthe slowest is rank 2 of 4 has left\n"
 
     assert [read_log(text.encode(), "log", None).speakers for text in (one, two, about)] == [{2}, set(), set()]
     assert read_log(one.encode(), "log", 5).speakers == frozenset()
+
+
+@for_each(
+    ("lines", "speakers"),
+    [
+        (("pod trainer-x7 is rank 3 of 5", "step 1", "step 2"), {3}),
+        (("running as rank 3/5", "step 1"), {3}),
+        (("this is rank 3 of 5", "this is rank 4 of 5"), set()),
+        ([f"05:29:35 INFO [1/3] train: step {n}" for n in range(3)], {1}),
+        ([f"05:29:35 INFO [{n}/3] train: step 1" for n in range(3)], set()),
+        (["05:29:35 INFO [3/3] files read"] * 3, set()),
+        ([f"05:29:35 cluster r2 fit: step {n}" for n in range(3)], {2}),
+        (["05:29:35 cluster r2 fit", *(f"05:29:36 fit: step {n}" for n in range(3))], set()),
+        (["05:29:35 [1] begins"] * 3, set()),
+    ],
+    ids=[
+        "it introduces itself",
+        "as rank and size",
+        "two introduce themselves",
+        "number and size in each line",
+        "parts of three",
+        "the last of three parts",
+        "a letter and a number in each line",
+        "not in each line",
+        "a number alone",
+    ],
+)
+def test_a_log_is_of_the_rank_that_its_lines_carry(lines: Sequence[str], speakers: set[int]) -> None:
+    assert read_log("\n".join((*lines, "")).encode(), "log", None).speakers == speakers
+
+
+def test_a_number_between_bars_is_a_rank_where_ranks_take_turns() -> None:
+    lines = [f"2026-11-18 05:27:2{step} | {rank} | step {step} loss 0.1" for step in range(4) for rank in (1, 0, 2)]
+    pids = [f"2026-11-18 05:27:2{step} | {pid} | step {step} loss 0.1" for step in range(4) for pid in (4711, 4713)]
+
+    assert _who(*lines, f"2026-11-18 05:27:29 | 2 | {DROPS}") == [2]
+    assert _who(*pids, f"2026-11-18 05:27:29 | 4711 | {DROPS}") == [None]

@@ -7,6 +7,7 @@ ranks that the sample missed: so a rank that counts as silent was searched for e
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -42,8 +43,20 @@ _BRACKETED = re.compile(
 """In brackets it may also follow names, after a time: `2026-11-18 02:29:08,168 callbacks [rank 0] ...`. Not words that tell of another
 rank: `waiting for [rank 0]`.
 """
-_OWN_NUMBER = re.compile(rf"{_STAMP}{_LEVEL}[\[(<](\d{{1,5}})[\])>][ :]")
-"""`[2] epoch 0 ...`: a rank only if the numbers of all lines are those of the job's ranks."""
+_COLUMN = re.compile(
+    rf"{_STAMP}{_LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}}[ |:]{{1,3}}){{0,2}}?"
+    r"(?:[\[(<](?P<of>\d{1,5})/(?P<size>\d{1,5})[\])>]|[\[(<](?P<bracketed>\d{1,5})[\])>][ :]|(?P<barred>\d{1,5}) ?\|"
+    r"|\b[Rr](?:ank[ _:=#-]?)?(?P<named>\d{1,5})(?=[\s:|]))"
+)
+"""Where a program may put its rank in each of its lines: `[2/8]`, `[2] epoch 0`, `| 2 |`, `r2`. It is one only if most lines have it in
+one form, and its numbers are those of ranks.
+"""
+_INTRODUCTION = re.compile(
+    r"\b(?:is|am|as)(?: the)? (?i:(?:global[ _-]?)?rank)[ :=#_]{0,2}(\d{1,7})(?:/| of )(\d{1,7})\b(?! (?:is|has|was|did|died|left|joined|failed))"
+)
+"""`this is rank 2 of 8`, `running as rank 2/8`"""
+_A_COLUMN = 3
+"""Lines: of fewer nothing shows that a number stands in each."""
 _HEAD = 512
 _ALL_UP_TO = 1 << 24
 _EVERY = 64
@@ -101,9 +114,12 @@ class LogSpeakers:
         self._labelled = False
         self._words: set[int] = set()
         """Ranks that the program's own prefixes name."""
+        self._introduced: set[int] = set()
         self._looked = 0
-        self._numbers: list[int] = []
-        """Numbers in brackets at the beginning of lines, in their order."""
+        """Lines of the beginning that have a time, or all if none has."""
+        self._numbers: dict[str, list[int]] = {}
+        """By form: the numbers at the beginning of lines, in their order."""
+        self._sizes: set[int] = set()
         self._once = once
         self._bytes = 0
         self._chunks = 0
@@ -154,24 +170,39 @@ class LogSpeakers:
 
     @property
     def only_program_rank(self) -> int | None:
-        """The rank that the program names in its own prefixes, if it is one alone."""
-        return next(iter(self._words)) if len(self._words) == 1 and not self._own else None
+        """The rank that the program names in its own prefixes or introduces itself as, if it is one alone."""
+        named = self._words or self._introduced or (set(self._numbers[self._column]) if self._column else set())
+        return next(iter(named)) if len(named) == 1 and not self._own else None
 
     def program_rank(self, message: str) -> int | None:
         """Who speaks, by a prefix of the program's own."""
         if named := _OWN_WORD.match(message) or _BRACKETED.match(message):
             return int(named[1])
-        found = _OWN_NUMBER.match(message) if self._numbers_are_ranks() else None
-        return int(found[1]) if found else None
+        found = _COLUMN.match(message) if self._column else None
+        return int(found[self._column]) if found and self._column and found[self._column] else None
 
-    def _numbers_are_ranks(self) -> bool:
+    @cached_property
+    def _column(self) -> str | None:
+        """The form in which the program puts its rank into its lines."""
+        form = max(self._numbers, key=lambda one: len(self._numbers[one]), default=None)
+        return form if form and self._are_ranks(form, self._numbers[form]) else None
+
+    def _are_ranks(self, form: str, numbers: list[int]) -> bool:
         """They are just those of the ranks that torch's own lines name, and ranks take turns: steps would only grow. Where torch names
-        none, they count from 0 and nearly every line has one.
+        none, they count from 0 and most lines have one. `2/8` tells how many there are, and does not change in the log of one rank.
         """
-        everywhere = not self.ranks and 5 * len(self._numbers) >= 4 * self._looked
-        heard = set(range(max(self._numbers if everywhere else self.ranks, default=-1) + 1))
-        turns = sum(later < one for one, later in pairwise(self._numbers))
-        return len(heard) > 1 and set(self._numbers) == heard and turns * 2 * len(heard) >= len(self._numbers)
+        often = len(numbers) >= _A_COLUMN and 5 * len(numbers) >= 4 * self._looked
+        if form == "of" and len(self._sizes) == 1 and often:
+            return max(numbers) < min(self._sizes) and (len(set(numbers)) == 1 or self._take_turns(numbers))
+        if form == "named" and often and len(set(numbers)) == 1:
+            return True
+        heard = set(range(max(numbers if often and not self.ranks else self.ranks, default=-1) + 1))
+        return len(heard) > 1 and set(numbers) == heard and self._take_turns(numbers)
+
+    @staticmethod
+    def _take_turns(numbers: list[int]) -> bool:
+        turns = sum(later < one for one, later in pairwise(numbers))
+        return turns * 2 * len(set(numbers)) >= len(numbers)
 
     def finish(self, stream: BinaryIO, world: int) -> None:
         """Parses the end of the log and searches it for ranks not found yet. `world`: the job's size according to the log, or 0."""
@@ -233,8 +264,7 @@ class LogSpeakers:
 
     def _look_at_beginning(self, chunk: bytes) -> None:
         lines = split_lines(chunk)[:_LOOKED_AT]
-        self._looked = len(lines)
-        labelled = 0
+        labelled = timed = 0
         for raw in lines:
             line = parse_line(raw[:_HEAD].decode("utf-8", "replace"))
             speaker = line.speaker
@@ -244,14 +274,19 @@ class LogSpeakers:
             if named is not None and speaker.local_rank is not None:
                 self._offsets.setdefault(speaker.local_rank, set()).add(int(named[1]) - speaker.local_rank)
             self.first_time = self.first_time or line.time
+            timed += line.time is not None and not line.from_c10
             self._hear_program(line.message)
+        self._looked = timed or len(lines)
         self._labelled = labelled * 2 > len(lines)
 
     def _hear_program(self, message: str) -> None:
         if named := _OWN_WORD.match(message) or _BRACKETED.match(message):
             self._words.add(int(named[1]))
-        elif number := _OWN_NUMBER.match(message):
-            self._numbers.append(int(number[1]))
+        elif (found := _COLUMN.match(message)) and (form := "of" if found["of"] else found.lastgroup):
+            self._numbers.setdefault(form, []).append(int(found[form]))
+            self._sizes |= {int(found["size"])} if found["size"] else set()
+        if (introduced := _INTRODUCTION.search(message)) and int(introduced[1]) < int(introduced[2]):
+            self._introduced.add(int(introduced[1]))
 
     def _listen(self, chunk: bytes) -> None:
         new = {int(text) for text in set(_RANK.findall(chunk))} - self.ranks
