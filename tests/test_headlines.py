@@ -58,7 +58,7 @@ UNDECIDED = {
     "0107": "Rank 2 got data of another size than it expected: most likely rank 3 or ranks 0-1 made another call or used other sizes; the dumps of all ranks would decide.",
     "0138": "Losses or gradients of ranks 0-3 were out of line at step 36: most likely the data or the optimisation is the cause; the batches of that step would decide.",
     "0061": "Ranks 0-5 and 7-15 wait in all_reduce at train.py:22, most likely in the middle of a healthy step; dumps taken ten seconds later would decide.",
-    "0084": "Rank 2 failed with DistNetworkError: most likely the process that hosts the store (usually rank 0) had ended; the end of the log of rank 0 would decide.",
+    "0084": "Rank 2 failed with DistNetworkError: most likely the process that hosts the store (usually rank 0) had ended; the exit code of rank 0 would decide.",
 }
 WITH_SOURCE = {
     "0002": "Rank 3 caught `CorruptSample` at train.py:54 and went on without the all_reduce of ranks 0-2.",

@@ -92,6 +92,13 @@ def test_a_log_in_which_nobody_speaks_is_of_its_number_where_that_is_the_rank_in
     assert owners(tmp_path, said) == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
+def test_numbers_that_are_all_one_less_than_the_rank_tell_the_rank_as_well(tmp_path: Path) -> None:
+    """Workers behind a server that is rank 0."""
+    said = {0: ABORTED, **{number: raised(number + 1, CLOSED) for number in (1, 2)}}
+
+    assert owners(tmp_path, said) == {0: 1, 1: 2, 2: 3}
+
+
 @for_each(
     "said",
     [

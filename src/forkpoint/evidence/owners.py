@@ -111,8 +111,8 @@ def own_by_speaker(texts: Sequence[TextReading]) -> list[TextReading]:
 
 
 def own_by_number(texts: Sequence[TextReading]) -> list[TextReading]:
-    """If in files of one form the number in the path is the rank of whoever speaks there, it is so in those in which nobody names
-    itself: a process that aborts prints no prefix.
+    """If in files of one form the number in the path tells the rank of whoever speaks there (`worker0.log` may be rank 1's, behind a
+    server), it does so in those in which nobody names itself: a process that aborts prints no prefix.
     """
     forms: dict[str, list[TextReading]] = defaultdict(list)
     for text in texts:
@@ -121,10 +121,12 @@ def own_by_number(texts: Sequence[TextReading]) -> list[TextReading]:
     found: dict[str, int] = {}
     for alike in forms.values():
         names = FileNames(text.file for text in alike)
-        numbers = {text.file: names.varying(text.file) for text in alike}
+        numbers = {text.file: number for text in alike if (number := names.varying(text.file)) is not None}
         spoken = [t for t in alike if t.speakers]
-        shown = len(spoken) > 1 and all(_of_one_rank(t) and [*t.speakers] == [numbers[t.file]] for t in spoken)
-        found |= {t.file: n for t in alike if shown and t.placed is None and (n := numbers[t.file]) is not None}
+        apart = {next(iter(t.speakers)) - numbers[t.file] for t in spoken if _of_one_rank(t) and t.file in numbers}
+        shown = len(spoken) > 1 and len(apart) == 1 and all(_of_one_rank(t) and t.file in numbers for t in spoken)
+        offset = apart.pop() if shown else 0
+        found |= {t.file: numbers[t.file] + offset for t in alike if shown and t.placed is None and t.file in numbers}
     nobodys = [t.file for t in texts if not t.speakers and t.logs == [(t.file, None)]]
     return [
         structs.replace(_given_to(t, found[t.file]), logs=[(t.file, found[t.file])])

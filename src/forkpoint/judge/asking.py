@@ -32,8 +32,15 @@ def whom_to_ask(named: tuple[int, ...], sides: Sides) -> str:
 
 
 def end_of_log(ranks: tuple[int, ...], incident: Incident) -> str:
+    """A log that was given and does not decide is not asked for again."""
     whose = name_ranks(ranks) if ranks else "every rank that printed nothing"
-    return f"the last 50 lines of the log of {whose}{on_hosts(ranks, incident)}, and `dmesg -T | tail -50` there"
+    wanted = "the exit code" if _are_heard(ranks, incident) else "the last 50 lines of the log"
+    return f"{wanted} of {whose}{on_hosts(ranks, incident)}, and `dmesg -T | tail -50` there"
+
+
+def _are_heard(ranks: tuple[int, ...], incident: Incident) -> bool:
+    whole = {rank for file, rank in incident.capture.logs if file not in incident.capture.cut_logs}
+    return bool(ranks) and whole.issuperset(ranks)
 
 
 def stack_of(ranks: tuple[int, ...], incident: Incident) -> str:
@@ -46,9 +53,10 @@ def stack_of(ranks: tuple[int, ...], incident: Incident) -> str:
     return f"{taken} while it hangs{', or its dump beside the others' if lacks_dump else ''}"
 
 
-def ask_log(ranks: tuple[int, ...]) -> str:
+def ask_log(ranks: tuple[int, ...], incident: Incident) -> str:
     """`end_of_log` in a few words."""
-    return f"the end of the log of {plain_ranks(ranks)}" if ranks else "the end of every silent rank's log"
+    wanted = "the exit code" if _are_heard(ranks, incident) else "the end of the log"
+    return f"{wanted} of {plain_ranks(ranks)}" if ranks else "the end of every silent rank's log"
 
 
 def ask_stack(ranks: tuple[int, ...], incident: Incident) -> str:

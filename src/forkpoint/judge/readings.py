@@ -287,7 +287,7 @@ def _away(candidates: Sides, divergence: Divergence, incident: Incident) -> Hypo
         supports=cite_divergence(divergence, incident),
         lacks=what_is_lacking(ranks, incident),
         divergence=divergence,
-        asks=ask_log(ranks) if lost else ask_stack(ranks, incident),
+        asks=ask_log(ranks, incident) if lost else ask_stack(ranks, incident),
     )
 
 

@@ -39,7 +39,7 @@ def read_silence(
         alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST, Cause.STRAGGLER),
         sides=sides,
         supports=cited,
-        asks=ask_log(ranks),
+        asks=ask_log(ranks, incident),
     )
     path = Hypothesis(
         Cause.DIVERGENT_PATH,

@@ -81,7 +81,7 @@ def _departed(incident: Incident) -> Iterator[Hypothesis]:
             else (),
             supports=(cite_event(gone.event),) if gone.event else (),
             plain=f"rank {gone.rank} {'raised it and left' if raised else 'is gone'}",
-            asks=ask_log((gone.rank,)),
+            asks=ask_log((gone.rank,), incident),
         )
 
 
@@ -107,7 +107,7 @@ def _store_gone(incident: Incident) -> Iterator[Hypothesis]:
         alternatives=(Cause.DIVERGENT_PATH,),
         supports=tuple(cite_event(e) for e in lost[:4]),
         plain=ended,
-        asks=ask_log(keeper) if keeper else "its log",
+        asks=ask_log(keeper, incident) if keeper else "its log",
     )
 
 
