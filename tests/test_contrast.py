@@ -195,8 +195,8 @@ def test_where_two_ranks_have_a_line_of_their_own_neither_is_the_one_that_differ
 
     assert _ranks(find_lone_contrast(one)) == (1,)
     assert find_lone_contrast(two) is None
-    assert _ranks(find_contrast([(1,), (0, 3)], two)) == (1,)
-    assert find_contrast([(1,), (2,)], two) is None
+    assert _ranks(find_contrast([(1,), (0, 3)], one)) == (1,)
+    assert find_contrast([(1,), (0, 3)], two) is None
 
 
 def test_a_side_of_which_only_a_part_differs_is_not_the_one() -> None:

@@ -54,8 +54,8 @@ def test_the_side_that_alone_printed_a_line_is_named_with_it() -> None:
 
 @for_each(
     "own",
-    [{}, {1: COLD}, {2: COLD, 3: "4 workers ready"}],
-    ids=["nobody", "one that is no side", "both sides"],
+    [{}, {1: COLD}, {2: COLD, 3: "4 workers ready"}, {1: "4 workers ready", 3: COLD}],
+    ids=["nobody", "one that is no side", "both sides", "one more rank that is no side"],
 )
 def test_nobody_is_named_where_just_that_side_is_not_what_differs(own: dict[int, str]) -> None:
     assert parted(own).suspects == ()

@@ -177,6 +177,16 @@ def find_odd_in_all(divergence: Divergence, incident: Incident) -> tuple[int, ..
     return tuple(sorted(ranks)) if ranks else divergence.odd
 
 
+def with_beside(side: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> tuple[int, ...]:
+    """The ranks of one side of a divergence, and those that did the same in the groups beside it."""
+    beside = find_beside(divergence, incident) if divergence else ()
+    calls = (
+        {call for call, ranks in _calls_of(divergence).items() if ranks & {*side}} if divergence and beside else set()
+    )
+    alike = {rank for d in beside for call, ranks in _calls_of(d).items() if call in calls for rank in ranks}
+    return tuple(sorted({*side, *alike}))
+
+
 def _calls_of(divergence: Divergence) -> dict[tuple[object, ...], set[int]]:
     """Who made each call: its kind, and the line it came from."""
     found: dict[tuple[object, ...], set[int]] = {}

@@ -78,10 +78,14 @@ _Lines = dict[int, list[_Said]]
 
 
 def find_contrast(sides: Iterable[tuple[int, ...]], incident: Incident) -> Contrast | None:
-    """Of the only one of these sides of which all ranks, and no others, printed something else than the rest."""
+    """Of the only one of these sides of which all ranks, and no others, printed something else than the rest. Where several sets of
+    ranks printed lines of their own, that is a matter of course in this program.
+    """
     found = find_contrasts(incident)
     wanted = [side for side in dict.fromkeys(sides) if any(one.ranks == side for one in found)]
-    return next(one for one in found if one.ranks == wanted[0]) if len(wanted) == 1 else None
+    if len(wanted) != 1 or (found[0].usual is None and len({one.ranks for one in found}) > 1):
+        return None
+    return next(one for one in found if one.ranks == wanted[0])
 
 
 def find_lone_contrast(incident: Incident) -> Contrast | None:

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 
 from forkpoint.judge.blame import uses_gloo
+from forkpoint.judge.calls import with_beside
 from forkpoint.judge.cite import LIKELY, verb
 from forkpoint.judge.contrast import Contrast, find_contrast, without_times
 from forkpoint.judge.refusal import refused_sizes
@@ -36,7 +37,9 @@ def name_by_lines(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: I
         return best
     decided = best.cause is not Cause.INCONCLUSIVE
     open_readings = [h for h in hypotheses if h.cause is best.cause or not decided]
-    sides = [side for h in open_readings for side in (h.sides or (h.suspects,)) if side]
+    sides = [
+        with_beside(side, h.divergence, incident) for h in open_readings for side in h.sides or (h.suspects,) if side
+    ]
     contrast = find_contrast(sides, incident)
     if contrast is None:
         return best
