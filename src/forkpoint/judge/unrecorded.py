@@ -1,41 +1,31 @@
-"""Incident -> readings where no recorded call shows it: what logs say, and where ranks stand."""
+"""Incident -> readings where no recorded call shows it, of what logs say; `stack_readings` says where ranks stand."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
+from forkpoint.judge.asking import ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
 from forkpoint.judge.blame import TIMEOUTS, find_closings
 from forkpoint.judge.calls import says_nothing
 from forkpoint.judge.candidates import find_seen_waiting, find_unheard
-from forkpoint.judge.cite import cite_event, cite_stack, verb
+from forkpoint.judge.cite import cite_event
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_lines import find_model_mismatch
 from forkpoint.judge.log_progress import view_logs
-from forkpoint.judge.one_line import read_one_line
 from forkpoint.judge.refusal import refused_in_all_to_all, refused_sizes
 from forkpoint.judge.silence import MAX_SIDES, find_unstopped, left_no_trace, nothing_said, read_silence
+from forkpoint.judge.stack_readings import by_place, read_other_lines, read_stacks
 from forkpoint.judge.stacks import (
-    PartedStacks,
-    Standing,
-    find_parted_stacks,
     find_standings,
-    is_at_work,
-    is_communicating,
-    is_making_group,
     is_waiting_for_ranks,
-    waits_for_gpu,
 )
-from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, without_dumps
+from forkpoint.judge.symptom import has_ops, stands_still, without_dumps
 from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
-from forkpoint.model.capture import LiveStack
-from forkpoint.model.headline import plain_place, plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Hypothesis
 from forkpoint.model.world import name_ranks
 
-_MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
 """What only a rank says that has met the others."""
 
@@ -44,7 +34,7 @@ def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
     if incident.divergence is not None and not says_nothing(incident.divergence, incident):
         yield from _not_joined(incident)
         return
-    readings = [*_by_words(incident), *_by_stacks(incident), *_nothing_wrong(incident)]
+    readings = [*_by_words(incident), *read_stacks(incident), *_nothing_wrong(incident)]
     yield from readings
     if not readings:
         yield nothing_said(incident)
@@ -62,7 +52,7 @@ def _by_words(incident: Incident) -> Iterator[Hypothesis]:
     yield from _store_gone(incident)
     # Where nobody timed out and connections broke, somebody went: ranks of different stages stand apart by nature.
     gone = bool(find_closings(incident)) and not any(e.kind in TIMEOUTS for e in incident.capture.events)
-    parts = (_waited_for, _at_other_lines) if gone else (_at_other_lines, _waited_for)
+    parts = (_waited_for, read_other_lines) if gone else (read_other_lines, _waited_for)
     yield from (reading for part in parts for reading in part(incident))
 
 
@@ -127,7 +117,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
     # In an all-to-all each pair has sizes of its own: who refuses got what another one sent.
     single = len(refusing) == 1 and len(others) > 1 and not refused_in_all_to_all(incident)
     standings = {r: s for r, s in find_standings(incident).items() if is_waiting_for_ranks(s.stack)}
-    if len(places := _by_place(standings)) > 1:
+    if len(places := by_place(standings)) > 1:
         yield Hypothesis(
             Cause.DIVERGENT_PATH,
             (),
@@ -253,136 +243,6 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
         supports=tuple(cite_event(e) for e in events[:3]),
         asks="whether its process runs and reaches MASTER_ADDR",
     )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Nothing recorded shows it: where ranks stand.
-
-
-def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
-    if find_parted_stacks(incident) is not None:
-        return
-    still = stands_still(incident) or hang_is_shown(incident) or not has_ops(incident)
-    stacks = list({s.rank: s for s in incident.capture.stacks}.values()) if still else []
-    inside = [s for s in stacks if _waits_for_ranks(s)]
-    if any(is_at_work(s.stack) for s in stacks if s not in inside):  # for which, through its GPU, a host may wait
-        inside = [s for s in stacks if s in inside or waits_for_gpu(s.stack)]
-    outside = [s for s in stacks if s not in inside]
-    making = [s for s in inside if is_making_group(s.stack)]
-    if outside and inside:
-        ranks = tuple(sorted(s.rank for s in outside))
-        places = {plain_place(s.stack) for s in outside} - {None}
-        yield Hypothesis(
-            Cause.HOST_STALL,
-            ranks,
-            f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} held outside communication while the others wait",
-            f"py-spy dump --native --pid <pid of rank {ranks[0]}>, twice: is it at the same line?",
-            supports=tuple(cite_stack(s) for s in (*outside[:2], *inside[:1])),
-            plain=f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} stuck at {places.pop()}"
-            if len(places) == 1
-            else "",
-            asks=f"a second stack of rank {ranks[0]}",
-        )
-        yield Hypothesis(
-            Cause.NEVER_JOINED if making else Cause.DIVERGENT_PATH,
-            ranks,
-            f"{name_ranks(ranks)} did not come to {'the group that the others make' if making else 'the call of the others'}",
-            f"the log of {name_ranks(ranks)}, and the source at its line",
-            supports=tuple(cite_stack(s) for s in (*outside[:2], *inside[:1])),
-            asks=f"the log of {name_ranks(ranks)}",
-        )
-    elif outside:
-        yield Hypothesis(
-            Cause.HOST_STALL,
-            tuple(sorted(s.rank for s in outside)) if len(outside) < len(incident.timeline.world) else (),
-            "every rank that is seen is held outside communication, by a lock, a queue, a store or a file",
-            "py-spy dump --native of all threads: who holds what the main threads wait for?",
-            supports=tuple(cite_stack(s) for s in outside[:4]),
-            asks="native stacks of all threads",
-        )
-    elif inside or find_standings(incident):
-        yield from _all_inside(incident)
-
-
-def _waits_for_ranks(stack: LiveStack) -> bool:
-    """Itself, or it waits for a lock, an event or a queue while another of its threads waits for ranks."""
-    by_thread = is_at_work(stack.stack) and any(is_communicating(other) for _, other in stack.others)
-    return is_waiting_for_ranks(stack.stack) or by_thread
-
-
-def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
-    """Every rank that is seen waits in communication: who stands apart, or who is not seen."""
-    standings = find_standings(incident)
-    sides = _by_place(standings)
-    cited = tuple(standings[side[0]].evidence for side in sides[:4])
-    unseen = find_unstopped(set(standings), incident)
-    if unseen:
-        yield from read_silence(unseen, tuple(standings), "the call in which the others wait", cited, incident)
-    if len(sides) == 1:
-        yield from read_one_line(standings, cited, incident)
-
-
-def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
-    """Every rank is seen, and some took another turn than the others."""
-    who = name_ranks(parted.odd)
-    path = Hypothesis(
-        Cause.DIVERGENT_PATH,
-        parted.odd,
-        f"{who} took another path at {parted.place}",
-        "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?",
-        supports=parted.evidence,
-        asks="the dumps of all ranks",
-    )
-    yield path
-    yield replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} brought another size to an earlier call")
-
-
-def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
-    """Ranks that wait for others at different lines. Stages of a pipeline do so by nature: there each rank may be the one."""
-    if parted := find_parted_stacks(incident):
-        yield from _parted(parted)
-        return
-    standings = {r: s for r, s in find_standings(incident).items() if is_waiting_for_ranks(s.stack)}
-    sides = _by_place(standings)
-    if len(sides) < 2:
-        return
-    messages = any(standing.called in _MESSAGES for standing in standings.values())
-    one_odd = len(sides) == 2 and len(sides[0]) < len(sides[1]) and not messages
-    each = tuple((rank,) for rank in sorted(standings))[:MAX_SIDES]
-    named, left = (sides[0], ()) if one_odd else ((), each if messages else sides[:MAX_SIDES])
-    who = who_is_meant(named, left)
-    cited = tuple(standings[side[0]].evidence for side in sides[:4])
-    decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
-    at = plain_place(standings[sides[0][0]].stack) if one_odd else None
-    for cause, says, others in (
-        (
-            Cause.DIVERGENT_PATH,
-            "took another path, or brought another size to an earlier call",
-            (Cause.METADATA_MISMATCH,),
-        ),
-        (Cause.ORDER_INVERSION, "made the same calls in another order", ()),
-    ):
-        yield Hypothesis(
-            cause,
-            named,
-            f"{who} {says}",
-            decides,
-            alternatives=others,
-            sides=left,
-            supports=cited,
-            plain=f"{plain_ranks(named)} (at {at}) made another call than the others, or used other sizes"
-            if at and cause is Cause.DIVERGENT_PATH
-            else "",
-            asks="the dumps of all ranks",
-        )
-
-
-def _by_place(standings: dict[int, Standing]) -> Sides:
-    """Ranks that stand at one place, the fewest first."""
-    places: dict[tuple[tuple[str, int], ...], list[int]] = {}
-    for rank, standing in sorted(standings.items()):
-        places.setdefault(standing.place, []).append(rank)
-    return tuple(sorted(map(tuple, places.values()), key=lambda side: (len(side), side)))
 
 
 def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
