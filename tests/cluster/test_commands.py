@@ -55,7 +55,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def ssh(*hosts: str, node_timeout_s: float = 60.0, python: str = sys.executable) -> Engine:
+def ssh(*hosts: str, node_timeout_s: float = 600.0, python: str = sys.executable) -> Engine:
     return open_engine("ssh", ClusterReach(hosts, node_timeout_s=node_timeout_s, python=python))
 
 
@@ -89,13 +89,13 @@ def test_a_node_that_is_gone_slow_garbled_cut_or_without_forkpoint_is_named_and_
     plant(machines, ["node1", "loud", "cut", "node2"])
     make_slow(machines, "slow")
 
-    engine = ssh("node1", "gone", "slow", "garbage", "loud", "cut", "empty", "node2", node_timeout_s=60.0)
+    engine = ssh("node1", "gone", "slow", "garbage", "loud", "cut", "empty", "node2", node_timeout_s=120.0)
     gathered = gather(engine, PATHS)
 
     told = problems(gathered)
     assert sorted(told) == ["cut", "empty", "garbage", "gone", "slow"]
     assert "No route to host" in told["gone"]
-    assert "no answer after 60 s" in told["slow"]
+    assert "no answer after 120 s" in told["slow"]
     assert "--node-timeout" in told["slow"]
     assert "did not answer with a summary" in told["garbage"]
     assert "did not answer with a summary" in told["cut"]
