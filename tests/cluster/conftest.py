@@ -1,4 +1,4 @@
-"""Real engines take two minutes, most of which they wait: both begin with the first test of this folder, beside the others."""
+"""Real engines take a minute, most of which they wait: both begin with the first test of this folder, beside the others."""
 
 import importlib.util
 from collections.abc import Iterator

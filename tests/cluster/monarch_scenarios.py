@@ -18,7 +18,7 @@ from forkpoint.gather.tools import CallFailed
 NODES = ("node1", "node2", "node3", "slow", "dying")
 ORDER = ("absent", "slow", "node1", "dying", "node2", "node3")
 """In which they are asked: the first that does not answer takes all the time there is."""
-TIMEOUT_S = 120.0
+TIMEOUT_S = 60.0
 JOB = "job"
 WORKER = (
     "import sys; from monarch.actor import run_worker_loop_forever; "

@@ -20,7 +20,7 @@ from forkpoint.gather.engines import ClusterReach, open_engine
 from forkpoint.gather.tools import CallFailed
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
-TIMEOUT_S = 120.0
+TIMEOUT_S = 60.0
 _JOINED_S = 600.0
 
 

@@ -25,7 +25,7 @@ def test_workers_that_die_are_slow_or_are_not_there_are_named_and_the_others_ans
     problems = told["problems"]
 
     assert [problems[node] for node in ("node1", "node2", "node3")] == [None, None, None]
-    assert ["no answer after 120 s" in problems[node] for node in ("slow", "dying", "absent")] == [True, True, True]
+    assert ["no answer after 60 s" in problems[node] for node in ("slow", "dying", "absent")] == [True, True, True]
 
 
 def test_what_the_actors_merged_gives_the_verdict_of_their_dumps(told: dict[str, Any], root: Path) -> None:
