@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python .ci/install.py --quiet
 RANKS ?= 64 256 1024
 ENTRIES ?= 2000 20000
 MINUTES ?= 30
@@ -25,8 +26,10 @@ help: ## list these targets
 demo: $(VENV)/.base ## set up and diagnose a recorded incident
 	$(BIN)/forkpoint demo --html forkpoint-demo.html
 
-# Tests wait for jobs most of the time, so that the checks run beside them; what they said is printed below the tests.
-test: native chromium ## set up, check, and run every test
+# Packages, the compiled decoder and the browser are set up side by side: to download is mostly waiting. So is to run tests, which start jobs:
+# the checks run beside them, and what they said is printed below the tests.
+test: ## set up, check, and run every test
+	@$(MAKE) --no-print-directory --jobs=3 native chromium
 	@$(MAKE) --no-print-directory check >$(VENV)/check.log 2>&1 & checks=$$!; \
 	$(BIN)/python -m pytest -p tests.forked --forks 6; tested=$$?; \
 	wait $$checks; checked=$$?; \
@@ -36,7 +39,7 @@ test: native chromium ## set up, check, and run every test
 	test $$tested = 0 && test $$checked = 0
 
 sweep: native chromium servers ## longer tests, and damaged variants of every case (VARIANTS=5000 SEED=1); run it before a release, then make docs (half an hour)
-	$(BIN)/python -m pip install --quiet --editable '.[test-sinks]'
+	$(INSTALL) --editable '.[test-sinks]'
 	$(BIN)/python -m pytest -p tests.forked --forks 4 -m sweep
 	FORKPOINT_EXPLORE=1 $(BIN)/python -m pytest -p tests.forked --forks 2 -m "hypothesis and not sweep"
 	PYTHONPATH=tests $(BIN)/python -m property.sweep --variants $(VARIANTS) --seed $(SEED) --write docs/swept.json
@@ -61,7 +64,7 @@ mutate: native ## INPUTS=200000 mutated captures through all of forkpoint, by bo
 check: $(VENV)/.full ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/basedpyright
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python --summary=none
 	$(BIN)/lint-imports
 	@if cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; then \
 		cd native && cargo fmt --check && cargo clippy --quiet --all-targets -- -D warnings && cargo test --quiet; fi
@@ -93,7 +96,7 @@ bench-guard: $(VENV)/.full ## what the guard costs, how soon it speaks, and whet
 	$(BIN)/python -m bench.guard.latency
 	$(BIN)/python -m bench.guard.soak --minutes $(MINUTES)
 
-bench-scale: $(VENV)/.native ## planted faults, and what 64 to 100,000 ranks cost; writes docs/scale.md (an hour)
+bench-scale: native ## planted faults, and what 64 to 100,000 ranks cost; writes docs/scale.md (an hour)
 	$(BIN)/python -m bench.scale
 
 # The page is tested in Debian's browser, without its windows where there is such a package: the full one, which does as well, opens
@@ -117,10 +120,10 @@ clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # The compiled decoder. Without it everything works, more slowly, and its tests are skipped.
-native: $(VENV)/.native ## build and install the compiled decoder of dumps, where cargo is
+native: $(VENV)/.full $(VENV)/.native ## build and install the compiled decoder of dumps, where cargo is
 
-$(VENV)/.native: $(wildcard native/src/*.rs) native/Cargo.toml native/pyproject.toml | $(VENV)/.full
-	@if cargo --version >/dev/null 2>&1; then $(BIN)/python -m pip install --quiet ./native; \
+$(VENV)/.native: $(wildcard native/src/*.rs) native/Cargo.toml native/pyproject.toml | $(VENV)/bin/python
+	@if cargo --version >/dev/null 2>&1; then $(BIN)/python -m pip install --quiet --no-deps ./native; \
 		else echo "cargo is missing or has no toolchain (https://rustup.rs): dumps are read in Python, and tests of the compiled decoder are skipped"; fi
 	@touch $@
 
@@ -145,5 +148,5 @@ $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.full: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[test,check]'
+	$(INSTALL) --editable '.[test,check]'
 	@touch $@ $(VENV)/.base

@@ -48,7 +48,7 @@ def for_each(
         kept = [p for p in signature.parameters.values() if p.name not in columns]
         if one_in > 1:
             kept.append(inspect.Parameter("rows_one_in", inspect.Parameter.KEYWORD_ONLY))
-        loop.__signature__ = signature.replace(parameters=kept)  # pyright: ignore[reportAttributeAccessIssue]
+        loop.__signature__ = signature.replace(parameters=kept)
         return shares(loop) if one_in > 1 else loop
 
     shares = pytest.mark.parametrize("rows_one_in", [one_in, pytest.param(1, marks=pytest.mark.sweep)])

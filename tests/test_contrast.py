@@ -29,7 +29,7 @@ def heard(said: dict[int, list[str]], *, world: int = 4, cut: tuple[int, ...] = 
 
 def told(lines: dict[int, list[str]], usual: list[str], **how: object) -> list[tuple[int, ...]]:
     """Who differs, where these ranks printed these lines and all others the usual ones."""
-    incident = heard({rank: lines.get(rank, usual) for rank in RANKS}, **how)  # pyright: ignore[reportArgumentType]
+    incident = heard({rank: lines.get(rank, usual) for rank in RANKS}, **how)
     return [one.ranks for one in find_contrasts(incident)]
 
 

@@ -142,7 +142,7 @@ def test_no_file_names_a_place_on_the_machine_it_was_written_on() -> None:
 
 def test_every_ignored_lint_rule_has_a_reason() -> None:
     bare = re.compile(
-        r"# (noqa: [A-Z0-9, ]+|(type|pyright): ignore\[[^]]*\])\s*$|# (noqa|type: ignore|pyright: ignore)\s*$"
+        r"# (noqa: [A-Z0-9, ]+|(type|pyrefly): ignore\[[^]]*\])\s*$|# (noqa|type: ignore|pyrefly: ignore)\s*$"
     )
 
     assert [

@@ -32,7 +32,7 @@ def _log(rank: int) -> tuple[str, int]:
 
 @for_each("case", load_cases())
 def test_what_is_not_decided_has_hypotheses_with_what_decides_each(case: object) -> None:
-    verdict = examine_case(case.number).verdict  # pyright: ignore[reportAttributeAccessIssue]
+    verdict = examine_case(case.number).verdict
     if verdict.cause is Cause.HEALTHY:
         assert not verdict.hypotheses
         return
@@ -44,7 +44,7 @@ def test_what_is_not_decided_has_hypotheses_with_what_decides_each(case: object)
 
 @for_each("case", load_cases())
 def test_the_first_hypothesis_of_a_decided_verdict_is_the_verdict(case: object) -> None:
-    verdict = examine_case(case.number).verdict  # pyright: ignore[reportAttributeAccessIssue]
+    verdict = examine_case(case.number).verdict
     if verdict.cause not in (Cause.HEALTHY, Cause.INCONCLUSIVE):
         first = verdict.hypotheses[0]
         assert (first.cause, first.suspects) == (verdict.cause, verdict.suspects)

@@ -53,7 +53,7 @@ def load_threads() -> list[Thread]:
 def _thread(row: dict[str, Any]) -> Thread:
     fields: dict[str, Any] = {}
     for name, value in row.items():
-        fields[name] = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType] - TOML
+        fields[name] = tuple(value) if isinstance(value, list) else value
     return Thread(**fields)
 
 

@@ -105,4 +105,4 @@ def diagnose(
 
 
 def _texts(paths: Paths) -> tuple[str, ...]:
-    return (os.fspath(paths),) if isinstance(paths, str | os.PathLike) else tuple(os.fspath(path) for path in paths)
+    return (os.fspath(paths),) if isinstance(paths, (str, os.PathLike)) else tuple(os.fspath(path) for path in paths)

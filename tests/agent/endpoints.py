@@ -1,5 +1,12 @@
-"""One question to every kind of endpoint."""
+"""One question to every kind of endpoint.
 
+The clients are imported here, where tests are collected, so that forks share them; forkpoint itself imports one when it is asked for.
+"""
+
+import anthropic.resources  # noqa: F401 - as said
+import openai.resources  # noqa: F401 - as said
+import pydantic_ai.models.anthropic
+import pydantic_ai.models.openai  # noqa: F401 - as said
 import pytest
 
 from forkpoint.agent.model import Offer, Said

@@ -242,7 +242,7 @@ def watch(event, given):
 
 sys.addaudithook(watch)
 for spec, url in zip(sys.argv[1::2], sys.argv[2::2]):
-    print(connect(spec, url, None, Style.TOOLS).ask("", [Said("x")], (), 60, lambda _: None).text)
+    print(connect(spec, url, None, Style.TOOLS).ask("", [Said("x")], (), 600, lambda _: None).text)
 """
 
 

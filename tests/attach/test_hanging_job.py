@@ -19,7 +19,7 @@ from forkpoint.gather.attach.folder import Attached
 from forkpoint.gather.attach.stacks import find_py_spy, take_stacks
 from forkpoint.model.world import name_ranks
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.torch
 
 PORT = 29_400 + os.getpid() % 500
 SSH = """#!/bin/sh

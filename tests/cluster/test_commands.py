@@ -55,7 +55,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def ssh(*hosts: str, node_timeout_s: float = 60.0, python: str = sys.executable) -> Engine:
+def ssh(*hosts: str, node_timeout_s: float = 600.0, python: str = sys.executable) -> Engine:
     return open_engine("ssh", ClusterReach(hosts, node_timeout_s=node_timeout_s, python=python))
 
 

@@ -30,7 +30,7 @@ def job() -> SmallJob:
 
 def test_a_dump_that_is_asked_for_is_kept_when_it_is_whole(tmp_path: Path) -> None:
     with rank_with_pipe(tmp_path, 1, job().dump(1)) as written:
-        question = ask_pipes(f"{tmp_path}/ask", (f"{tmp_path}/trace_",), 20.0)
+        question = ask_pipes(f"{tmp_path}/ask", (f"{tmp_path}/trace_",), 600.0)
         manifest = collect(Wanted(questions=(question,)), str(tmp_path / "out"))
 
         (file,) = manifest.files
@@ -45,7 +45,7 @@ def test_a_slow_rank_is_waited_for_as_long_as_asked_and_then_noted(
     monkeypatch.setattr(pipes, "_PATIENCE_S", 0.05)
     with rank_with_pipe(tmp_path, 1, job().dump(1)):
         slow = collect(
-            Wanted(questions=(ask_pipes(f"{tmp_path}/ask", (f"{tmp_path}/trace_",), 20.0),)), str(tmp_path / "slow")
+            Wanted(questions=(ask_pipes(f"{tmp_path}/ask", (f"{tmp_path}/trace_",), 600.0),)), str(tmp_path / "slow")
         )
         never = collect(
             Wanted(questions=(ask_pipes(f"{tmp_path}/ask", (f"{tmp_path}/other_",), 0.3),)), str(tmp_path / "never")
@@ -57,7 +57,7 @@ def test_a_slow_rank_is_waited_for_as_long_as_asked_and_then_noted(
 
 def test_a_pipe_that_nobody_reads_is_a_note(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "ask0.pipe")
-    question = ask_pipes(f"{tmp_path}/ask", (f"{tmp_path}/trace_",), 20.0)
+    question = ask_pipes(f"{tmp_path}/ask", (f"{tmp_path}/trace_",), 600.0)
 
     manifest = collect(Wanted(questions=(question,)), str(tmp_path / "out"))
 

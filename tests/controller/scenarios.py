@@ -76,7 +76,7 @@ def refused(job: Controller) -> str:
     return ""
 
 
-def fault(method: str, ranks: int, timeout_s: float = 60.0) -> Callable[[dict[str, object]], None]:
+def fault(method: str, ranks: int, timeout_s: float = 300.0) -> Callable[[dict[str, object]], None]:
     def run(said: dict[str, object]) -> None:
         with Controller(ranks, Trainer, timeout_s=timeout_s) as job:
             job.run("step", 0)

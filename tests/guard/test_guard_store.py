@@ -17,6 +17,12 @@ from forkpoint.guard.guard_store import Blind, GuardStore, _connect
 pytestmark = pytest.mark.torch
 
 
+@pytest.fixture(autouse=True)
+def _answers_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer than the 3 s after which a guard does without."""
+    monkeypatch.setattr(guard_store, "_ANSWERS_S", 15.0)
+
+
 @contextmanager
 def other_host() -> Iterator[tuple[int, int]]:
     """A process that serves a store, and its port: a fork of this one, which has imported torch."""
@@ -26,7 +32,7 @@ def other_host() -> Iterator[tuple[int, int]]:
         pid = os.fork()
     if pid == 0:
         try:
-            store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=3))
+            store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=600))
             os.write(writes, str(store.port).encode())
             while os.getppid() == parent:
                 time.sleep(1)
@@ -47,7 +53,7 @@ def connect(port: int) -> GuardStore:
 
 
 def test_what_one_tells_the_other_hears_and_what_nobody_told_is_none() -> None:
-    host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=1))
+    host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=600))
     one, other = connect(host.port), connect(host.port)
     one.publish("a", b"\x00\xff")
     one.publish("c", b"")
@@ -72,13 +78,13 @@ def test_a_host_that_dies_or_freezes_makes_it_blind(how: str) -> None:
 
 def test_a_lost_connection_is_made_again_without_the_jobs_own_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on rank 0, whose first connection is the served store's own."""
-    host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=3))
+    host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=600))
     monkeypatch.setattr(guard_store, "_known_address", [("127.0.0.1", host.port)])
     monkeypatch.setattr(
         guard_store.distributed_c10d, "_get_default_store", lambda: pytest.fail("the job's client was asked")
     )
 
     for rank in (0, 3):
-        made = guard_store.connect_guards(rank, 1, time.monotonic() + 1.0, {}, again=True)
+        made = guard_store.connect_guards(rank, 1, time.monotonic() + 600.0, {}, again=True)
         made.publish(f"beat/{rank}", b"1")
         assert made.read([f"beat/{rank}"]) == [b"1"]

@@ -77,7 +77,7 @@ def test_a_healthy_job_runs_to_its_end_and_is_called_healthy(tmp_path: Path) -> 
 
 def test_a_broken_job_leaves_dumps_logs_stacks_source_and_truth(tmp_path: Path) -> None:
     recorded = record(
-        named(fault_named("metric-on-rank-0"), tmp_path), LabSettings(out=tmp_path, world=3, pg_timeout=45, limit=800)
+        named(fault_named("metric-on-rank-0"), tmp_path), LabSettings(out=tmp_path, world=3, pg_timeout=60, limit=800)
     )
 
     kinds = {path.name.rstrip("0123456789.tx") for path in recorded.capture.iterdir()}

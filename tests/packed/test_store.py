@@ -38,7 +38,7 @@ def test_records_beyond_what_memory_may_hold_are_read_back_from_a_file(tmp_path:
     assert told(kept) == list(records())
     assert kept[1].rank == 39
     assert kept.heads == [record.data[: HEAD.size] for record in kept]
-    assert len(kept._in_memory) <= 1000  # pyright: ignore[reportPrivateUsage] - where they lie cannot be seen from outside
+    assert len(kept._in_memory) <= 1000
 
 
 def test_a_file_that_grows_between_two_looks_changes_nothing_before_it() -> None:

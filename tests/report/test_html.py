@@ -195,7 +195,7 @@ def test_ranges_hold_the_ranks_they_were_made_from(ranks: set[int]) -> None:
         if part == "...":
             assert found.text.count(",") == MAX_RANGES
             break
-        first, last, step = re.fullmatch(r"(\d+)(?:-(\d+)(?:/(\d+))?)?", part).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        first, last, step = re.fullmatch(r"(\d+)(?:-(\d+)(?:/(\d+))?)?", part).groups()
         read |= set(range(int(first), int(last or first) + 1, int(step or 1)))
     else:
         assert read == ranks

@@ -199,7 +199,7 @@ def assert_every_log_is_there(job: Done, ranks: int) -> None:
     assert [path.name for path in files if path.parent.name == "logs"] == ["stderr.log"]
     said = [path.read_text() for path in files if "stdout" in path.name]
     assert len(said) == ranks
-    assert any("step 9\n" in text for text in said)  # a rank that waits for nobody may be ended before it comes so far
+    assert any("step 9\n" in text for text in said)  # a rank may be ended before it has said so
 
 
 def test_a_hanging_job_is_judged_by_dumps_and_stacks_of_all_ranks(jobs: dict[str, Done]) -> None:
@@ -220,9 +220,7 @@ def test_the_plug_in_names_logs_by_rank_without_a_change_of_code(jobs: dict[str,
 
     assert {f"{stream}_rank_{rank}.log" for stream in ("stdout", "stderr") for rank in range(3)} <= logs.keys()
     assert "ValueError: a bad batch" in logs["stderr_rank_1.log"]
-    assert (
-        "step 9" in logs["stdout_rank_1.log"]
-    )  # of other ranks the launcher may have ended one that had not come so far
+    assert all("step 9" in logs[f"stdout_rank_{rank}.log"] for rank in range(3))
     assert "ValueError: a bad batch" in jobs["crash"].stderr  # still passed on
 
 

@@ -145,7 +145,7 @@ def test_what_is_shown_stays_until_the_new_diagnosis_is_there(tmp_path: Path) ->
         async def page() -> bytes:
             while not (watch.shown() and isinstance(watch.shown()[0].result, IncidentPage)):
                 await watch.news(30)
-            return watch.shown()[0].result.html  # pyright: ignore[reportOptionalMemberAccess]
+            return watch.shown()[0].result.html
 
         pages.append(await page())
         seen = watch.version(LIST)

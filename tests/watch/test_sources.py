@@ -29,6 +29,11 @@ WATCHDOG = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _answers_may_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask.ask, "__defaults__", (600.0,))
+
+
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
     return Spool(str(tmp_path / "spool"))
@@ -64,7 +69,8 @@ def floods(connection: socket.socket) -> None:
 def test_whoever_answers_a_worker_s_address_is_bounded_and_noted(
     answer: Answer, note: str, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ask.ask, "__defaults__", (0.3,))
+    if "within" in note:
+        monkeypatch.setattr(ask.ask, "__defaults__", (0.3,))
     with answering(answer) as address:
         gathered = DebugServer([DebugWorker(3, address)], dated=False).gather(spool, stacks=True)
 
@@ -155,7 +161,10 @@ def rank_with_pipe(folder: Path, rank: int, dump: bytes) -> Iterator[Path]:
         os.close(reader)
 
 
-def test_a_byte_in_the_pipe_brings_a_whole_dump_which_stays_where_it_is(tmp_path: Path, spool: Spool) -> None:
+def test_a_byte_in_the_pipe_brings_a_whole_dump_which_stays_where_it_is(
+    tmp_path: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipes, "_PATIENCE_S", 600.0)
     job = SmallJob(2)
     job.op()
     with rank_with_pipe(tmp_path, 1, job.dump(1)) as written:

@@ -1,4 +1,4 @@
-"""2,000 ranks x 500 operations, 10,000 x 2,000 in `make sweep`. The limits are stated in bench/page_browser.py's output; here with much room."""
+"""2,000 ranks x 250 operations, 10,000 x 2,000 in `make sweep`. The limits are stated in bench/page_browser.py's output; here with much room."""
 
 import pytest
 
@@ -14,7 +14,7 @@ ROOM = 6
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory, request):
-    ranks, operations = (10_000, 2000) if is_swept(request) else (2000, 500)
+    ranks, operations = (10_000, 2000) if is_swept(request) else (2000, 250)
     file = tmp_path_factory.mktemp("large") / "report.html"
     file.write_text(render_html(diagnose(flat_capture(ranks, operations), picture=True)), encoding="utf-8")
     return file

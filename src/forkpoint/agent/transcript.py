@@ -55,7 +55,7 @@ class TranscriptFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._last = _FIRST
+        self._last: str = _FIRST
         self.problem: str | None = None
         """Why the file is incomplete; the first reason."""
         try:

@@ -133,7 +133,7 @@ def _flat(row: dict[str, Any], front: str = "") -> dict[str, object]:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return " ".join(map(str, value))
     if not isinstance(value, str):
         return value

@@ -42,7 +42,7 @@ def sum_options(timeout: timedelta) -> dist.AllreduceOptions:
 
 
 def gather_options(timeout: timedelta) -> Any:
-    options: Any = c10d.AllgatherOptions()  # pyright: ignore[reportPrivateImportUsage] - only there
+    options: Any = c10d.AllgatherOptions()
     options.timeout = timeout
     return options
 
@@ -73,6 +73,6 @@ def group_argument(op: Any) -> tuple[int, str] | None:
 def group_of(value: Any) -> dist.ProcessGroup:
     """From what ops take as a group: a name, a group, or a boxed group."""
     if isinstance(value, str):
-        resolve: Any = c10d._resolve_process_group  # noqa: SLF001 # pyright: ignore[reportPrivateImportUsage] - only there
+        resolve: Any = c10d._resolve_process_group  # noqa: SLF001 - only there
         return resolve(value)
     return value if isinstance(value, dist.ProcessGroup) else dist.ProcessGroup.unbox(value)

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from monarch._rust_bindings.monarch_hyperactor.supervision import SupervisionError
-from monarch.actor import Future  # pyright: ignore[reportMissingTypeStubs] - it has none
+from monarch.actor import Future
 
 from forkpoint.controller.answers import Death, Hello, Raised
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import monarch.actor  # pyright: ignore[reportMissingTypeStubs] - it has none
-from monarch.actor import Future, MeshFailure, ProcMesh, this_host  # pyright: ignore[reportMissingTypeStubs] - it has none
+import monarch.actor
+from monarch.actor import Future, MeshFailure, ProcMesh, this_host
 
 from forkpoint.controller.answers import (
     CallFailure,

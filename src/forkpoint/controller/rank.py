@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from monarch.actor import Actor, current_rank, endpoint  # pyright: ignore[reportMissingTypeStubs] - it has none
+from monarch.actor import Actor, current_rank, endpoint
 
 from forkpoint.controller.answers import Hello, Raised, RecorderLook, Returned, Testimony
 

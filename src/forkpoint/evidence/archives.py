@@ -338,7 +338,7 @@ def _tar_members(stream: BinaryIO, name: str, meter: _UnpackMeter, depth: int) -
                 meter.problems.append(f"{_joined(name, info.name)}: is a sparse file; unpack it to read it")
                 continue
             opened = archive.extractfile(info) if info.isreg() else None
-            archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
+            archive.members = []  # pyrefly: ignore[missing-attribute] - it would keep every header
             if opened is None:
                 continue
             if not meter.may_open():

@@ -55,7 +55,7 @@ def open_url(url: str) -> "io.BufferedReader[io.FileIO]":
 def _system(url: str) -> tuple[Any, str]:
     """The driver, and the path in the driver's form. fsspec creates a driver once per server."""
     try:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 - only for URLs  # pyright: ignore[reportMissingTypeStubs] - it has none
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - only for URLs
     except ModuleNotFoundError as error:
         raise UsageError(f"{shown(url)}: needs fsspec: pip install 'forkpoint[collect]'") from error
     try:

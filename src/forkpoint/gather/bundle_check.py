@@ -64,7 +64,7 @@ def find_leaks(archive: str, redactor: Redactor) -> Iterator[Leak]:
     with gzip.open(archive) as whole, tarfile.open(fileobj=whole, mode="r|", tarinfo=SmallHeader) as opened:
         for info in opened:
             stream = opened.extractfile(info)
-            opened.members = []  # pyright: ignore[reportAttributeAccessIssue] it would keep every header
+            opened.members = []  # pyrefly: ignore[missing-attribute] - it would keep every header
             if own.redact(info.name) != info.name:
                 yield Leak(f"member {len(info.name)} characters long", None, "its name")
             elif stream:

@@ -54,7 +54,7 @@ def _hashes(path: str) -> tuple[dict[str, str], bytes]:
     with gzip.open(path) as whole, tarfile.open(fileobj=whole, mode="r|", tarinfo=SmallHeader) as archive:
         for info in archive:
             stream = archive.extractfile(info) if info.isreg() else None
-            archive.members = []  # pyright: ignore[reportAttributeAccessIssue] it would keep every header
+            archive.members = []  # pyrefly: ignore[missing-attribute] - it would keep every header
             if info.name == MANIFEST and stream:
                 manifest = stream.read(_MANIFEST_AT_MOST)
             else:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import monarch.actor  # pyright: ignore[reportMissingTypeStubs] - it has none
-from monarch.actor import Actor, HostMesh, MeshFailure, attach_to_workers, endpoint, shutdown_context  # pyright: ignore[reportMissingTypeStubs] - it has none
+import monarch.actor
+from monarch.actor import Actor, HostMesh, MeshFailure, attach_to_workers, endpoint, shutdown_context
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence import Progress

@@ -339,7 +339,7 @@ def skip_greeting(stream: BinaryIO) -> float:
 
 def _plain_files(archive: tarfile.TarFile, odd: _Odd) -> Iterator[tuple[tarfile.TarInfo, BinaryIO]]:
     for info in archive:
-        archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
+        archive.members = []  # pyrefly: ignore[missing-attribute] - it would keep every header
         opened = archive.extractfile(info) if info.isreg() else None
         if opened is None:
             odd.others += not info.isdir()
@@ -370,7 +370,7 @@ _URL_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     """All evidence below the address. Raises UsageError if fsspec or its driver is not installed."""
     try:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 - for such places alone  # pyright: ignore[reportMissingTypeStubs] - it has none
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - for such places alone
     except ModuleNotFoundError as error:
         raise UsageError(f"{shown(place)}: needs fsspec: pip install 'forkpoint[collect]'") from error
     try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from torch.distributed import distributed_c10d
 
@@ -300,7 +300,7 @@ def _with_content(told: Diagnosed, summary: Summary, world_size: int) -> Diagnos
     return _restated(told, told.document, headline=headline)
 
 
-def _restated(told: Diagnosed, document: str, **changed: str) -> Diagnosed:
+def _restated(told: Diagnosed, document: str, **changed: Any) -> Diagnosed:
     """Changes the verdict and its notice: the guards know more than the engine saw."""
     notice = told.notice
     if notice is not None:

@@ -243,7 +243,7 @@ def _without_texts(document: dict[str, Json], with_evidence: bool) -> dict[str, 
 
 
 def _bare(value: Json) -> Json:
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_bare(item) for item in value]
     if isinstance(value, dict):
         return {name: _left_out(item) if name in _TEXTS else _bare(item) for name, item in value.items()}

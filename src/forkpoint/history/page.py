@@ -118,7 +118,7 @@ def _node(node: NodeOdds) -> dict[str, Any]:
 def _bounded(value: Any) -> Any:
     if isinstance(value, str):
         return bounded(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_bounded(item) for item in value]
     if isinstance(value, dict):
         return {name: _bounded(item) for name, item in value.items()}

@@ -219,7 +219,7 @@ def is_reordered(divergence: Divergence, incident: Incident) -> bool:
     held = [_held(side[0], group, incident) for side in divergence.sides if side]
     if len(held) < 2 or any(h is None or not h.shows(seq) or _changed_arguments(h, seq) for h in held):
         return False
-    tokens = [h.match[seq - h.first :][:REORDER_WINDOW].tolist() for h in held if h]
+    tokens: list[list[int]] = [h.match[seq - h.first :][:REORDER_WINDOW].tolist() for h in held if h]
     longest = max(tokens, key=len)
     others = [t for t in tokens if t is not longest]
     return any(_permuted(longest, t) for t in others) and all(_is_part(t, longest) for t in others)

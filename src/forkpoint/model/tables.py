@@ -6,7 +6,7 @@ not matter.
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -188,7 +188,8 @@ class SharedTables:
         members = self._members.get(key)
         if members is None:
             read = Reader(self._entries[TableKind.MEMBERS][key]).ints().tolist()
-            members = self._members[key] = tuple(map(self._ranks.setdefault, read, read))
+            shared: Callable[[int, int], int] = self._ranks.setdefault
+            members = self._members[key] = tuple(map(shared, read, read))
         return members
 
     def belonging(self, key: int) -> range | frozenset[int]:

@@ -34,14 +34,14 @@ def may_list(line: bytes) -> bool:
 def mask_environments(text: bytes, counts: Counter[str]) -> bytes:
     """Counts what it masks as `variable`."""
 
-    def listing(match: re.Match[bytes]) -> bytes:
-        return _VARIABLE.sub(variable, match[0])
-
     def variable(match: re.Match[bytes]) -> bytes:
         return match[0] if _may_stay(match[2], match[3]) else masked(match[1] + match[2] + b"=")
 
     def shown(match: re.Match[bytes]) -> bytes:
-        return _PAIR.sub(lambda pair: pair[0] if _may_stay(pair[1], b"") else masked(b"'" + pair[1] + b"': "), match[0])
+        return _PAIR.sub(pair, match[0])
+
+    def pair(match: re.Match[bytes]) -> bytes:
+        return match[0] if _may_stay(match[1], b"") else masked(b"'" + match[1] + b"': ")
 
     def in_json(match: re.Match[bytes]) -> bytes:
         return _JSON_PAIR.sub(pair_of_json, match[0])
@@ -55,7 +55,7 @@ def mask_environments(text: bytes, counts: Counter[str]) -> bytes:
         return front + _MASK.encode()
 
     if _LISTING.search(b"\n" + text[:32768]) or _LISTING.search(text):
-        text = _LISTING.sub(listing, b"\n" + text)[1:]
+        text = _LISTING.sub(lambda match: _VARIABLE.sub(variable, match[0]), b"\n" + text)[1:]
     if b"\\n" in text:
         text = _ESCAPED.sub(lambda match: _ESCAPED_VARIABLE.sub(variable, match[0]), text)
     if b'"env' in text:

@@ -73,6 +73,6 @@ def fingerprint(values: Iterable[Any]) -> float | None:
 def _is_plain(value: Any, depth: int = 0) -> bool:
     if isinstance(value, dict):
         value = [*cast("dict[Any, Any]", value).keys(), *cast("dict[Any, Any]", value).values()]
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return depth < _DEEP and all(_is_plain(part, depth + 1) for part in cast("list[Any]", value)[:_LOOKED_AT])
     return value is None or isinstance(value, str | bytes | int | float | PurePath)

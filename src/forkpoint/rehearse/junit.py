@@ -30,7 +30,7 @@ def _add(suite: ET.Element, result: TrialResult) -> None:
     if result.outcome is TrialOutcome.NOT_REACHED:
         ET.SubElement(case, "skipped", message=_plain(result.says))
     if result.outcome is TrialOutcome.PARTS:
-        text = "\n".join(filter(None, [_effect(result), tell_fork(result), result.says, *_fixes(result)]))
+        text = "\n".join(line for line in (_effect(result), tell_fork(result), result.says, *_fixes(result)) if line)
         failure = ET.SubElement(case, "failure", message=_plain(f"ranks diverge at {place_of(result)}"), type="parts")
         failure.text = _plain(text)
 

@@ -17,10 +17,6 @@ from torch import Tensor
 
 from forkpoint.replicas.checksums import bytes_of, words_of
 
-# pyright: basic, reportMissingImports=false
-# Triton comes only with torch for GPUs, and kernel arguments have no Python types.
-
-
 LANES = 1024
 ROWS = 64
 _WORD = 8

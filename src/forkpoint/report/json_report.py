@@ -122,7 +122,7 @@ def _as_is(value: object) -> dict[str, Json]:
 def _valid(value: Json) -> Json:
     if isinstance(value, str):
         return valid_text(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_valid(item) for item in value]
     if isinstance(value, dict):
         return {key: _valid(item) for key, item in value.items()}

@@ -11,10 +11,10 @@ def mask_document(document: dict[str, Json]) -> dict[str, Json]:
 def _masked(value: Json) -> Json:
     if isinstance(value, str):
         return mask_secrets(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return (
             [_masked(item) for item in value]
-            if any(isinstance(item, str | dict | list | tuple) for item in value)
+            if any(isinstance(item, (str, dict, list, tuple)) for item in value)
             else value
         )
     return mask_document(value) if isinstance(value, dict) else value

@@ -141,9 +141,9 @@ def _for_page(value: Json, key: str, left_out: dict[str, int]) -> Json:
     """`left_out`: by the name of a list, how many items were dropped from all lists of that name."""
     if isinstance(value, str):
         return bounded(value, _LIMITS.get(key, MAX_TEXT))
-    if isinstance(value, list | tuple) and key in _RANKS:
+    if isinstance(value, (list, tuple)) and key in _RANKS:
         return _ranks(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         limit = _MAX_ITEMS.get(key, _MAX_OTHERS)
         if len(value) > limit:
             left_out[key] = left_out.get(key, 0) + len(value) - limit

@@ -263,7 +263,8 @@ def _single_spaced(text: str) -> str:
 def _find_quote(quote: str, file: str, case: Case) -> int | None:
     """The first line that contains the quote, compared as lines are shown."""
     # Search the raw text for the longest word first: cleaning every line of a large log is slow.
-    word = max(_WORD.findall(quote), key=len)
+    words: list[str] = _WORD.findall(quote)
+    word = max(words, key=len)
     try:
         for line in read_lines(case, file, containing=re.compile(re.escape(word).encode())):
             if line.number > _SEARCHED:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -296,7 +297,7 @@ def render_results_json(plan: Plan, runs: Sequence[Run], totals: EvaluationTotal
 
 
 def _run(run: Run) -> dict[str, object]:
-    told = asdict(run)
+    told: dict[str, Any] = asdict(run)
     told["claims"]["turned_away"] = run.claims.turned_away
     told["ended"] = None if run.ended is None else escape(run.ended)
     told["refused"] = [escape(why) for why in run.refused]

@@ -33,7 +33,7 @@ def tell_call(signatures: tuple[Signature, ...]) -> str:
     if first.op in SIZES_FREE and first.input_sizes and first.output_sizes:
         sizes = f"{sizes} -> {tell_sizes(first.output_sizes)}"
     dtypes = dict.fromkeys(first.input_dtypes or first.output_dtypes)
-    return " ".join(filter(None, [first.op, sizes, *dtypes])) + more
+    return " ".join(word for word in (first.op, sizes, *dtypes) if word) + more
 
 
 def tell_sizes(sizes: tuple[tuple[int, ...], ...]) -> str:

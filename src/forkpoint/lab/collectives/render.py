@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from statistics import median_low
+from typing import Any
 
 from forkpoint.lab.collectives.links import Blame, Measure, Part, SlowPair
 from forkpoint.lab.collectives.report import UNKNOWN, CollectivesResult, PairRow, SpeedRow, Wrong
@@ -27,7 +28,7 @@ _PARTS = {
 
 
 def result_json(result: CollectivesResult) -> str:
-    told = asdict(result)
+    told: dict[str, Any] = asdict(result)
     del told["spans"]
     told["hosts"] = {str(rank): host for rank, host in result.hosts.items()}
     told["blamed"] = [_blamed(one) for one in result.blamed]

@@ -185,7 +185,7 @@ class Notes(Listener):
             return (tuple(item.shape), item.detach().flatten()[:_FILTERED].tolist())
         if isinstance(item, dict):
             return [self._plainly(value) for value in cast("dict[Any, Any]", item).values()]
-        if isinstance(item, list | tuple):
+        if isinstance(item, (list, tuple)):
             parts = cast("list[Any]", item)
             named = len(parts) == 2 and isinstance(parts[0], str) and isinstance(parts[1], torch.Tensor)
             return item if named else [self._plainly(part) for part in parts[:_FILTERED]]

@@ -78,7 +78,7 @@ def _tensors(values: Any) -> Any:
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
 
 

@@ -214,7 +214,7 @@ class Taps:
         at, listener = self._places.asking, self._listener
 
         def stat(path: Any, *args: Any, **named: Any) -> Any:
-            site = at(_frame(1)) if isinstance(path, str | os.PathLike) else None
+            site = at(_frame(1)) if isinstance(path, (str, os.PathLike)) else None
             if site is None:
                 return original(path, *args, **named)
             try:
@@ -246,7 +246,7 @@ class Taps:
 
         def opened(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
             site = at(_frame(1))
-            if site is not None and _WRITES.intersection(mode) and isinstance(file, str | os.PathLike):
+            if site is not None and _WRITES.intersection(mode) and isinstance(file, (str, os.PathLike)):
                 listener.writing(site, os.fspath(file))
             return original(file, mode, *args, **named)
 
@@ -275,7 +275,7 @@ class Taps:
 
     def _save(self, original: Any, _name: str) -> Any:
         def save(obj: Any, f: Any, *args: Any, **named: Any) -> Any:
-            if isinstance(f, str | os.PathLike):
+            if isinstance(f, (str, os.PathLike)):
                 self._listener.saving(self._places.nearest(_frame(1)), os.fspath(f))
             return original(obj, f, *args, **named)
 
@@ -283,7 +283,7 @@ class Taps:
 
     def _load(self, original: Any, _name: str) -> Any:
         def load(f: Any, *args: Any, **named: Any) -> Any:
-            if isinstance(f, str | os.PathLike):
+            if isinstance(f, (str, os.PathLike)):
                 f = self._listener.loading(self._places.nearest(_frame(1)), os.fspath(f))
             return original(f, *args, **named)
 

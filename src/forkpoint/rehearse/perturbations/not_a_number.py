@@ -44,7 +44,7 @@ def _spoil(output: Any, factor: float, torch: Any) -> Any:
     def change(tensor: Any) -> Any:
         return tensor * factor if tensor.is_floating_point() else tensor
 
-    if hasattr(output, "__dict__") and not isinstance(output, torch.Tensor | dict):  # a model's output as an object
+    if hasattr(output, "__dict__") and not isinstance(output, (torch.Tensor, dict)):  # a model's output as an object
         for name, value in list(vars(output).items()):
             if isinstance(value, torch.Tensor):
                 setattr(output, name, change(value))

@@ -99,7 +99,7 @@ def _size(sample: Any) -> int:
         return len(sample)
     if isinstance(sample, Mapping):
         return sum(map(_size, cast("Mapping[Any, Any]", sample).values()))
-    if isinstance(sample, list | tuple):
+    if isinstance(sample, (list, tuple)):
         return sum(map(_size, cast("list[Any]", sample)))
     return int(sample.nbytes) if hasattr(sample, "nbytes") else 1
 

@@ -33,7 +33,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
 
 def _made(root: ast.expr, fork: Fork) -> ast.expr | None:
     """The only value that is assigned to the variable, if that is in the same block as the call."""
-    values = fork.function and [
+    values = [
         a.value
         for a in fork.function.own.assignments
         if isinstance(a, ast.Assign)

@@ -233,7 +233,7 @@ def _of_rank(rank: int, world: int, backend: str | None) -> dict[str, str]:
     return {**own, **_ONE_GPU, "NCCL_HOSTID": f"node{rank}"}
 
 
-def _fork(env: dict[str, str], run: Callable[[], int]) -> int:
+def _fork(env: dict[str, str], run: Callable[[], int]) -> int:  # pyrefly: ignore[bad-return] - the child never returns
     pid = os.fork()
     if pid:
         return pid

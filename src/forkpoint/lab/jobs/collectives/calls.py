@@ -62,8 +62,7 @@ def lose_last(tensor: Tensor, before: Tensor) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Each collective with its input pattern and the expected output.
 
-# Torch does not fully annotate what its collectives return, and 2.13 renamed two that users still call by the old name.
-# pyright: reportUnknownLambdaType=false, reportDeprecated=false
+# Torch 2.13 renamed two collectives that users still call by the old name.
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +168,7 @@ def _all_gather(make: Make) -> CollectiveCall:
 def _all_gather_into_tensor(make: Make) -> CollectiveCall:
     mine = make.buffers.of(make.sent(make.member.me))
     out, expected = make.result(_joined([make.sent(who) for who in range(make.member.count)]))
+    # pyrefly: ignore[deprecated] - as said above
     return CollectiveCall(lambda: dist.all_gather_into_tensor(out, mine, make.member.group), (out,), (expected,))
 
 
@@ -190,6 +190,7 @@ def _reduce_scatter_tensor(make: Make) -> CollectiveCall:
     parts, comes = _scattered(make)
     whole = make.buffers.of(_joined(parts))
     out, expected = make.result(comes)
+    # pyrefly: ignore[deprecated] - as said above
     return CollectiveCall(lambda: dist.reduce_scatter_tensor(out, whole, group=make.member.group), (out,), (expected,))
 
 

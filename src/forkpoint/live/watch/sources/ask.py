@@ -64,7 +64,7 @@ def ask_http(address: SourceAddress, method: str, path: str, max_bytes: int) -> 
     if isinstance(answer, NoAnswer):
         return answer
     try:
-        response = http.client.HTTPResponse(_Received(answer))  # pyright: ignore[reportArgumentType] only makefile is used
+        response = http.client.HTTPResponse(_Received(answer))  # pyrefly: ignore[bad-argument-type] - only makefile is used
         response.begin()
         body = response.read()
     except (http.client.HTTPException, ValueError):
