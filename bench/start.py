@@ -2,6 +2,7 @@
 
 CPU seconds (user and system, of all its processes) of `forkpoint diagnose` in a fresh process, with bytecode in place as after
 an installation. `--against` names the `src` folder of another checkout; both take turns, so that a busy machine slows both.
+The last row of each size is `--in-process`: what the reading child costs. `--world`: the jobs of bench.scale.
 """
 
 import argparse
@@ -12,29 +13,35 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.generate import write_dumps
 from bench.job import Job
+from bench.scale.cost import written
+from bench.scale.faults import FaultKind
 
 _OWN = Path(__file__).parents[1] / "src"
 
 
-def measure(sources: Sequence[Path], folder: Path, runs: int) -> list[list[float]]:
-    """CPU seconds of each run, by source."""
-    for source in sources:
-        compileall.compile_dir(source, quiet=2)
-    taken: list[list[float]] = [[] for _ in sources]
+Way = tuple[Path, tuple[str, ...]]
+"""A source, and options of `diagnose`."""
+
+
+def measure(ways: Sequence[Way], folder: Path, runs: int) -> list[list[float]]:
+    """CPU seconds of each run, by way."""
+    taken: list[list[float]] = [[] for _ in ways]
     for _ in range(runs):
-        for source, times in zip(sources, taken, strict=True):
-            times.append(_cpu_s(source, folder))
+        for way, times in zip(ways, taken, strict=True):
+            times.append(_cpu_s(way, folder))
     return taken
 
 
-def _cpu_s(source: Path, folder: Path) -> float:
+def _cpu_s(way: Way, folder: Path) -> float:
+    source, options = way
     before = _children_s()
-    command = [sys.executable, "-m", "forkpoint", "diagnose", str(folder)]
+    command = [sys.executable, "-m", "forkpoint", "diagnose", str(folder), *options]
     environ = {**os.environ, "PYTHONPATH": str(source)}
     done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 1:  # something found
@@ -49,16 +56,27 @@ def _children_s() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8])
     parser.add_argument("--entries", type=int, default=2000)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--against", type=Path, action="append", default=[], metavar="SRC")
-    arguments = parser.parse_args()
-    sources = [*arguments.against, _OWN]
+    parser.add_argument("--world", action="store_true")
+    args = parser.parse_args()
+    ways: list[Way] = [*((source, ()) for source in (*args.against, _OWN)), (_OWN, ("--in-process",))]
+    for source, _ in ways:
+        compileall.compile_dir(source, quiet=2)
+    for ranks in args.ranks:
+        with written(ranks, FaultKind.SKIP, 1) if args.world else _written(Job(ranks, args.entries)) as folder:
+            for (source, options), times in zip(ways, measure(ways, folder, args.runs), strict=True):
+                told = f"min {min(times):.2f} s, median {statistics.median(times):.2f} s of {len(times)} runs"
+                print(f"{ranks} ranks, {' '.join((str(source), *options))}: {told}", flush=True)
+
+
+@contextmanager
+def _written(job: Job) -> Generator[Path]:
     with tempfile.TemporaryDirectory() as name:
-        write_dumps(Path(name), Job(arguments.ranks, arguments.entries))
-        for source, times in zip(sources, measure(sources, Path(name), arguments.runs), strict=True):
-            print(f"{source}: min {min(times):.2f} s, median {statistics.median(times):.2f} s of {len(times)} runs")
+        write_dumps(Path(name), job)
+        yield Path(name)
 
 
 if __name__ == "__main__":

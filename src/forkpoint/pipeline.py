@@ -1,11 +1,12 @@
 """The stages in order. Reading happens before `diagnose`, printing after it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, structs
 
 from forkpoint.diverge import find_divergences
 from forkpoint.diverge.align import align
@@ -80,8 +81,7 @@ def _site(frame: Frame, cohort: int | None) -> Site:
     return Site(frame.filename, frame.line, frame.name, cohort=cohort)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Examination:
+class Examination(Struct, frozen=True, eq=False):
     """A verdict with everything it was judged from, for follow-up questions."""
 
     incident: Incident
@@ -120,7 +120,7 @@ def examine(capture: Capture, source: Sequence[str] = ()) -> Examination:
     found = Examination(incident, replace(verdict, sites=sites))
     if source:
         found = parts.run("the source", lambda: _with_source(incident, found.verdict, source), found)
-    return replace(found, verdict=_with_broken(found.verdict, parts))
+    return structs.replace(found, verdict=_with_broken(found.verdict, parts))
 
 
 def _with_broken(verdict: Verdict, parts: Parts) -> Verdict:

@@ -65,7 +65,7 @@ def test_a_diagnosis_of_dumps_makes_few_dataclasses_and_loads_no_source_log_or_s
 
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
 
-    public = ["forkpoint.model.capture", "forkpoint.model.incident", "forkpoint.model.verdict", "forkpoint.pipeline"]
+    public = ["forkpoint.model.capture", "forkpoint.model.incident", "forkpoint.model.verdict"]
     assert done.stderr.splitlines()[-1] == f"{public} []"
 
 

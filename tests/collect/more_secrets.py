@@ -34,6 +34,7 @@ def _in_places(
 
 
 PASSWORD_PLACES = (
+    "<property><name>fs.s3a.secret.key</name><value>@@</value></property>", "  <name>javax.jdo.option.ConnectionPassword</name>\n  <value>@@</value>",
     "+ export DB_PASSWORD=@@", "++ PGPASSWORD=@@ psql -h db", "Namespace(lr=0.1, password='@@', user='bob')", "Config(db=DB(user='x', password='@@'), n=2)",
     "      DB_PASSWORD:          @@", "DB_PASSWORD:\t@@", "  password:\n    @@", '  "password":\n      "@@",', "os.environ['DB_PASSWORD'] = '@@'",
     'cfg["password"] = "@@"', "[('user', 'bob'), ('password', '@@')]", '("password", "@@")', "<password>@@</password>", '<add key="DbPassword" value="@@" />',
@@ -57,6 +58,7 @@ TOKEN_PLACES = (
     "//registry.npmjs.org/:_authToken=@@", "\x1b[1mtoken\x1b[0m=\x1b[33m@@\x1b[0m", "credentials: {'key': '@@'}", "'x-api-key': b'@@'", "client_secret\t=\t@@", "X-Amz-Signature=@@",
 )  # fmt: skip
 OTHER_PLACES = (
+    "curl --user svc:@@ https://nexus.corp/repo", "echo '@@' | kinit svc-train@CORP",
     "sshpass -p '@@' ssh x", "echo @@ | docker login --password-stdin", "echo '@@' | sudo -S ls", "kinit <<< @@", "openssl enc -aes256 -k @@", "7z x -p@@ a.7z", "unzip -P @@ a.zip",
     "snowsql -p @@", "mongosh -u x -p @@", "db:5432:prod:bob:@@", "{'pw': '@@'}", "db_pass: @@", '"pass": "@@"', "pwd: @@", "pass = @@", "requirepass @@", "CREATE USER bob IDENTIFIED BY '@@'",
     "PASS: '@@'", "secret=@@", "passcode: @@", "net use z: \\\\x\\y @@ /user:bob", "user/pw = bob/@@",

@@ -70,7 +70,7 @@ def mutate(chance: random.Random, files: Files) -> Files:
     for name in chance.sample(sorted(files), k=min(len(files), chance.choice([1, 1, 1, 2]))):
         data = changed[name]
         if name.endswith(".fps"):
-            changed[name] = _resealed(chance, data)
+            changed[name] = resealed(chance, data)
         elif data[:1] == PICKLE and chance.random() < 0.75:
             changed[name] = _other_values(chance, data)
         else:
@@ -82,7 +82,7 @@ def mutate(chance: random.Random, files: Files) -> Files:
     return changed
 
 
-def _resealed(chance: random.Random, data: bytes) -> bytes:
+def resealed(chance: random.Random, data: bytes) -> bytes:
     """A summary whose pieces were changed inside, and sealed again as if nothing were wrong."""
     head = struct.Struct("<BII")
     at, pieces = 12, []

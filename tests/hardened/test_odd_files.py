@@ -1,6 +1,7 @@
 """One odd file costs itself alone: the verdict on the others is printed, in every form."""
 
 import io
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from forkpoint import pipeline
 from forkpoint.cli import main
 from forkpoint.errors import HostileInput, UnreadableInput
 from forkpoint.evidence import read
+from forkpoint.evidence.summary_file import summarise
 from forkpoint.judge.detectors import host_stall
 from forkpoint.model.verdict import Cause
 from forkpoint.pipeline import diagnose
@@ -18,6 +20,7 @@ from forkpoint.report import perfetto
 from forkpoint.report.pictures import lanes
 from forkpoint.traces import native
 from forkpoint.traces.dump import decode
+from hardened.mutations import resealed
 from hardened.odd import AMPLIFIED, GROWING, ODD, good_dump, packed, with_good
 from hardened.whole import run_whole
 from looping import for_each
@@ -33,6 +36,15 @@ def test_an_odd_dump_beside_good_ones_breaks_nothing(name: str, tmp_path: Path, 
 
     for reader in READERS:
         monkeypatch.setenv("FORKPOINT_NATIVE", reader)
+        assert run_whole([folder]).internal == ()
+
+
+def test_a_summary_that_was_changed_and_sealed_again_breaks_nothing(tmp_path: Path):
+    folder, chance = with_good(tmp_path, "nccl_trace_rank_3", good_dump(3)), random.Random(25)
+    sealed = summarise([str(folder)])
+
+    for _ in range(30):
+        (folder / "node.fps").write_bytes(resealed(chance, sealed))
         assert run_whole([folder]).internal == ()
 
 

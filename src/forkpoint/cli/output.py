@@ -173,13 +173,13 @@ class Progress:
         self._stream = stream
         self._shown = False
         self._clock = clock
-        self._on = stream.isatty() and not quiet
+        self.is_on = stream.isatty() and not quiet
         self._begun = clock()
         self._next = self._begun + _SILENT_S
         self._in_bytes = in_bytes
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        if not self._on or self._clock() < self._next:
+        if not self.is_on or self._clock() < self._next:
             return
         now = self._clock()
         self._next = now + _INTERVAL_S

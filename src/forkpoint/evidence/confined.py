@@ -15,8 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import BinaryIO, NamedTuple, NoReturn, Protocol, Self
+from typing import BinaryIO, NoReturn, Protocol
 
+from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.files import is_url
 from forkpoint.evidence.landlock import give_up_rights
 from forkpoint.evidence.reading import Reading
@@ -30,12 +31,18 @@ OPEN_FILES = 256
 CPU_S = 15
 """CPU time for one file at most; a file larger than `_LARGE` bytes gets one more second per `_PER_SECOND` bytes."""
 _LARGE, _PER_SECOND = 64 << 20, 1 << 20
-_FAIR_S, _FAIR_PER_SECOND = 0.25, 3 << 20
-"""What any file may take: somewhat longer than Python needs to decode a dump of its size."""
+_SHARE_S, _SHARE_PER_SECOND = 0.25, 3 << 20
+"""What any file may take: somewhat longer than Python needs to decode a dump of its size. Less where `_SHARES_S` says so."""
+_SHARES_S = 9.0
+"""What these shares come to at most, for files of `_LARGE` bytes together; one more second per `_PER_SECOND` bytes beyond."""
 _SPARE_S = 8.0
-"""What all files together may take beyond that: a small file that unpacks to a lot needs it, and ten such files do not get ten times
-as much.
+"""What all files together may take beyond their shares: a small file that unpacks to a lot needs it, and ten such files do not get
+ten times as much.
 """
+_LEAST_S = 0.05
+"""A file that may take less is not read. A child that died is charged as much: starting the next one takes about that."""
+OUTPUT = 256 << 20
+"""Bytes that the children may send, in addition to the size of the files."""
 _HEAD = struct.Struct("<BQ")
 _SPARE = struct.Struct("<d")
 _BUFFER = 1 << 18
@@ -75,42 +82,56 @@ def can_confine() -> bool:
 
 def read_confined(files: Sequence[File], reading: Reading, read_one: ReadOne, begin: Begin | None) -> None:
     """Adds what the files say. `begin`: for reporting progress."""
-    done, spare_s = 0, _SPARE_S
+    done, budget = 0, Budget([_size(path) for path, _ in files])
     while done < len(files):
-        child = _Child(files[done:], reading, read_one, spare_s, counts=begin is not None)
+        child = _Child(files, done, reading, read_one, budget, counts=begin is not None)
         try:
-            done += child.take(files[done:], reading, begin)
+            done = child.take(files, done, reading, begin)
         finally:
             ended = child.end()
         if done < len(files):
-            allowed = _Allowance.of(files[done][0], child.spare_s)
-            reading.problems.append(Problem(files[done][1], _why(ended, allowed.most_s)))
-            spare_s = allowed.left_after(allowed.most_s) if -ended in _CPU_SIGNALS else child.spare_s
+            reading.problems.append(Problem(files[done][1], _why(ended, budget.most_s(done))))
+            if -ended in _CPU_SIGNALS:
+                budget.use(done, budget.most_s(done))
+            budget.spare_s = max(0.0, budget.spare_s - _LEAST_S)
             done += 1
 
 
 _CPU_SIGNALS = (signal.SIGXCPU, signal.SIGPROF)
 
 
-class _Allowance(NamedTuple):
-    """CPU time for a file."""
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # a URL, or standard input
+        return _LARGE
 
-    fair_s: float
-    most_s: float
-    spare_s: float
 
-    @classmethod
-    def of(cls, path: str, spare_s: float) -> Self:
-        try:
-            size = os.stat(path).st_size
-        except OSError:  # a URL, or standard input
-            size = _LARGE
-        fair_s = _FAIR_S + size / _FAIR_PER_SECOND
-        return cls(fair_s, min(CPU_S + max(0, size - _LARGE) / _PER_SECOND, fair_s + spare_s), spare_s)
+class Budget:
+    """CPU time and output of one reading. Each file has a share of the time by its size; beyond it, all files use `spare_s`."""
 
-    def left_after(self, used_s: float) -> float:
-        """What the next file may take beyond its own share."""
-        return max(0.0, self.spare_s - max(0.0, used_s - self.fair_s))
+    def __init__(self, sizes: Sequence[int]) -> None:
+        shares = [_SHARE_S + size / _SHARE_PER_SECOND for size in sizes]
+        scale = min(1.0, (_SHARES_S + _beyond(sum(sizes))) / max(sum(shares), _LEAST_S))
+        self._shares = [share * scale for share in shares]
+        self._most = [CPU_S + _beyond(size) for size in sizes]
+        self.spare_s = _SPARE_S
+        self.room = OUTPUT + sum(sizes)
+
+    def most_s(self, place: int) -> float:
+        """CPU time for the file at this place, if it is read next."""
+        return min(self._most[place], self._shares[place] + self.spare_s)
+
+    def allows(self, place: int) -> bool:
+        return self.most_s(place) >= _LEAST_S and self.room > 0
+
+    def use(self, place: int, used_s: float) -> None:
+        self.spare_s = max(0.0, self.spare_s - max(0.0, used_s - self._shares[place]))
+
+
+def _beyond(size: int) -> float:
+    """Seconds for what is large."""
+    return max(0, size - _LARGE) / _PER_SECOND
 
 
 def _why(status: int, most_s: float) -> str:
@@ -125,32 +146,33 @@ def _why(status: int, most_s: float) -> str:
 
 
 class _Child:
+    """Reads the files from `first` on."""
+
     def __init__(
-        self, files: Sequence[File], reading: Reading, read_one: ReadOne, spare_s: float, *, counts: bool
+        self, files: Sequence[File], first: int, reading: Reading, read_one: ReadOne, budget: Budget, *, counts: bool
     ) -> None:
-        self.spare_s = spare_s
-        """What the files so far left."""
+        self._budget = budget
         read_end, write_end = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
             os.close(read_end)
             give_up_rights(network=not any(is_url(path) for path, _ in files))
-            _work(write_end, lambda pipe: _send_files(files, reading, read_one, pipe, spare_s, counts=counts))
+            _work(write_end, lambda pipe: _send_files(files, first, reading, read_one, pipe, budget, counts=counts))
         os.close(write_end)
         self._pipe = os.fdopen(read_end, "rb", _BUFFER)
 
-    def take(self, files: Sequence[File], reading: Reading, begin: Begin | None) -> int:
-        """Adds what the child sends until it ends. Returns how many files are done."""
-        done = 0
-        count = begin(files[0][0]) if begin else None
+    def take(self, files: Sequence[File], done: int, reading: Reading, begin: Begin | None) -> int:
+        """Adds what the child sends until it ends. Returns how many files are done, of which `done` were before."""
+        count = begin(files[done][0]) if begin else None
         while len(head := self._pipe.read(_HEAD.size)) == _HEAD.size:
             kind, size = _HEAD.unpack(head)
             data = self._pipe.read(size)
             if len(data) < size:
                 break
+            self._budget.room -= size
             if kind == _Message.DONE:
                 done += 1
-                self.spare_s = _SPARE.unpack(data)[0]
+                self._budget.spare_s = _SPARE.unpack(data)[0]
                 count = begin(files[done][0]) if begin and done < len(files) else None
             elif kind == _Message.PROGRESS and count:
                 count(I64.unpack(data)[0])
@@ -201,19 +223,42 @@ def _read_statm() -> str:
         return file.read()
 
 
-def _send_files(
-    files: Sequence[File], reading: Reading, read_one: ReadOne, pipe: BinaryIO, spare_s: float, *, counts: bool
+def _send_files(  # noqa: PLR0913 - see _Child
+    files: Sequence[File],
+    first: int,
+    reading: Reading,
+    read_one: ReadOne,
+    pipe: BinaryIO,
+    budget: Budget,
+    *,
+    counts: bool,
 ) -> None:
+    def after_part() -> None:
+        budget.room -= _send(own, pipe)
+        if budget.room < 0:
+            raise UnreadableInput("says more than there is room for; the rest of it is left out. Name it alone")
+
     reading.tables.take_fresh()
-    own = Reading(tables=reading.tables, names=reading.names, after_part=lambda: _send(own, pipe))
-    for file in files:
-        allowed, before_s = _Allowance.of(file[0], spare_s), time.process_time()
-        _allow_cpu(allowed.most_s)
-        read_one(file, own, count=_ProgressSender(pipe) if counts else None)
-        _send(own, pipe)
-        spare_s = allowed.left_after(time.process_time() - before_s)
-        _put(pipe, _Message.DONE, _SPARE.pack(spare_s))
+    own = Reading(tables=reading.tables, names=reading.names, after_part=after_part)
+    for place in range(first, len(files)):
+        before_s = _cpu_s()
+        if budget.allows(place):
+            _allow_cpu(budget.most_s(place))
+            read_one(files[place], own, count=_ProgressSender(pipe) if counts else None)
+        else:
+            own.problems.append(Problem(files[place][1], NOT_READ))
+        budget.room -= _send(own, pipe)
+        budget.use(place, _cpu_s() - before_s)
+        _put(pipe, _Message.DONE, _SPARE.pack(budget.spare_s))
         pipe.flush()
+
+
+NOT_READ = "not read: other files used up the time or the room that all have together. Name it alone, or use --in-process if you trust them"
+
+
+def _cpu_s() -> float:
+    """Of this process and the programs that it started."""
+    return sum(os.times()[:4])
 
 
 class _ProgressSender:
@@ -239,29 +284,32 @@ def _allow_cpu(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_within(whole, most), most))
 
 
-def _send(own: Reading, pipe: BinaryIO) -> None:
-    """Sends what was read since the last call. The child keeps only the tables, to know what it has sent."""
+def _send(own: Reading, pipe: BinaryIO) -> int:
+    """Sends what was read since the last call, and returns its size. The child keeps only the tables, to know what it has sent."""
+    sent = 0
     if fresh := own.tables.take_fresh():
-        _put(pipe, _Message.TABLES, fresh)
+        sent += _put(pipe, _Message.TABLES, fresh)
     for record in own.records:
-        _put(pipe, _Message.RECORD, I64.pack(record.rank) + pack_text(record.file) + record.data)
+        sent += _put(pipe, _Message.RECORD, I64.pack(record.rank) + pack_text(record.file) + record.data)
     if len(own.records):
         own.records = RecordStore()
     for text in own.texts:
-        _put(pipe, _Message.TEXT, _pack(text))
+        sent += _put(pipe, _Message.TEXT, _pack(text))
     for name in own.empty:
-        _put(pipe, _Message.EMPTY, pack_text(name))
+        sent += _put(pipe, _Message.EMPTY, pack_text(name))
     for problem in own.problems:
-        _put(pipe, _Message.PROBLEM, pack_text(problem.file) + pack_text(problem.text))
+        sent += _put(pipe, _Message.PROBLEM, pack_text(problem.file) + pack_text(problem.text))
     for broken in own.internal:
-        _put(pipe, _Message.INTERNAL, b"".join(map(pack_text, (broken.part, broken.error, broken.trace))))
-    for sent in (own.texts, own.empty, own.problems, own.internal):
-        sent.clear()
+        sent += _put(pipe, _Message.INTERNAL, b"".join(map(pack_text, (broken.part, broken.error, broken.trace))))
+    for kept in (own.texts, own.empty, own.problems, own.internal):
+        kept.clear()
+    return sent
 
 
-def _put(pipe: BinaryIO, kind: _Message, data: bytes) -> None:
+def _put(pipe: BinaryIO, kind: _Message, data: bytes) -> int:
     pipe.write(_HEAD.pack(kind, len(data)))
     pipe.write(data)
+    return len(data)
 
 
 def _pack(text: object) -> bytes:

@@ -20,9 +20,13 @@ class LeadsOut(OSError):
 
 
 def leads_out(path: str, root: str) -> bool:
-    inside = os.path.realpath(root)
-    real = os.path.realpath(path)
-    return real != inside and not real.startswith(f"{inside.rstrip('/')}/")
+    return _way_down(path, os.path.realpath(root)) is None
+
+
+def _way_down(path: str, base: str) -> str | None:
+    """The real path, as it continues from this real folder; None if it is outside."""
+    real, front = os.path.realpath(path), f"{base.rstrip('/')}/"
+    return real.removeprefix(front) if f"{real}/".startswith(front) else None
 
 
 def root_of(path: str, roots: Sequence[str]) -> str | None:
@@ -33,10 +37,11 @@ def root_of(path: str, roots: Sequence[str]) -> str | None:
 
 def open_beneath(path: str, root: str) -> io.FileIO:
     """Raises LeadsOut, and OSError like `open`."""
-    if leads_out(path, root):
-        raise LeadsOut(path)
     base = os.path.realpath(root)
-    *folders, name = os.path.relpath(os.path.realpath(path), base).split("/")
+    way = _way_down(path, base)
+    if way is None:
+        raise LeadsOut(path)
+    *folders, name = way.split("/")
     folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in folders:

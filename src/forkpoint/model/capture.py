@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from forkpoint.model.entries import Tables
 from forkpoint.model.log import Ending, LogEvent, PrintedLine
 from forkpoint.model.op import Stack
@@ -32,8 +34,7 @@ class LiveStack:
     """How many of the innermost frames are that other thread's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """A message from outside the job: from a host's kernel, or from NCCL's RAS. Evidence, never a verdict by itself."""
 
     file: str
@@ -55,8 +56,7 @@ class Remark:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepCount:
+class StepCount(Struct, frozen=True):
     """How many calls one rank had made in a group when it finished a training step."""
 
     file: str
@@ -66,16 +66,14 @@ class StepCount:
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """An input that could not be used, wholly or in part, and what to do about it."""
 
     file: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class InternalProblem:
+class InternalProblem(Struct, frozen=True):
     """A bug in forkpoint: a part of the diagnosis raised an exception."""
 
     part: str
@@ -91,8 +89,7 @@ class InternalProblem:
 BROKE_ON_IT = "forkpoint failed on it (see the internal problem); the other files are judged without it"
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(Struct, frozen=True):
     """A file that was read but is not judged, and the proof that it does not belong to the others."""
 
     file: str

@@ -6,6 +6,8 @@ from enum import StrEnum
 from functools import wraps
 from typing import Protocol, Self, TypeVar, cast
 
+from msgspec import Struct
+
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogEvent
 from forkpoint.model.op import Op, OpState, Stack
@@ -60,8 +62,7 @@ class PartingKind(StrEnum):
     """Ranks wait for each other in different slots."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parting:
+class Parting(Struct, frozen=True):
     """A slot at which members of one group, or the two ends of a channel, disagree."""
 
     kind: PartingKind
@@ -74,8 +75,7 @@ class Parting:
     """The ranks that differ, if the comparison itself shows it and no majority vote is needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """One side is off by a number of ops: its n-th op is the other side's (n + by)-th."""
 
     ranks: tuple[int, ...]

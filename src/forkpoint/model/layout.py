@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Annotated, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -48,10 +47,6 @@ class Layout(Generic[Fields]):
 
     def read(self, data: bytes, at: int = 0) -> Fields:
         return self._make(self._struct.unpack_from(data, at))
-
-
-def digest(data: bytes) -> int:
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
 def pack_text(text: str) -> bytes:

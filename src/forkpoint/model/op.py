@@ -2,7 +2,6 @@
 
 import re
 from enum import StrEnum
-from hashlib import blake2b
 from math import prod
 
 import numpy as np
@@ -175,7 +174,13 @@ def _matched_dtypes(signature: Signature) -> tuple[str, ...]:
 
 
 def _token(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return digest(text.encode("utf-8", "surrogatepass"))
+
+
+def digest(data: bytes) -> int:
+    from hashlib import blake2b  # noqa: PLC0415 - loads OpenSSL, and dumps that are decoded in Rust have their digests
+
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
 def _splitmix(x: Tokens) -> Tokens:

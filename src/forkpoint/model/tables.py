@@ -27,8 +27,8 @@ from forkpoint.model.entries import (
     read_signature,
     read_stack,
 )
-from forkpoint.model.layout import Reader, as_range, digest, pack_ints
-from forkpoint.model.op import CPP_STACK, Signature, Stack, match_token, message_token, mix, stack_token
+from forkpoint.model.layout import Reader, as_range, pack_ints
+from forkpoint.model.op import CPP_STACK, Signature, Stack, digest, match_token, message_token, mix, stack_token
 
 _ENTRY = struct.Struct("<BQI")
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from forkpoint.model.capture import InternalProblem, SetAside
 from forkpoint.model.incident import Divergence
 
@@ -106,8 +108,7 @@ class Site:
     cohort: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     """The smallest experiment that would decide the question."""
 
     title: str
@@ -115,8 +116,7 @@ class Probe:
     patch: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Struct, frozen=True):
     title: str
     patch: str | None = None
 

@@ -77,7 +77,7 @@ def _mask_body(lines: list[str], start: int, front: str, names: Names) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # `name: DB_PASSWORD` and `value: ...`, as in Kubernetes; `"--api-key",` and its value in a list with one item per line; a
-# YAML block (`password: |-`).
+# YAML block (`password: |-`); `<name>fs.s3a.secret.key</name>` and its `<value>`, as in Hadoop.
 
 _NAMED = r"(?i:password|passwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)"
 _LINE_FRONT = r"(?:\[[\w.:-]{1,40}\]:? ?)?+"
@@ -86,6 +86,10 @@ _PAIR_HINT = re.compile(r"""alue(?=\\?["']?\s{0,4}[:=])""")
 _PAIR = re.compile(
     rf"""(?P<front>\b(?:[nN]ame|[kK]ey)\\?["']?\s{{0,4}}[:=]\s{{0,4}}\\?["']?[\w.-]{{0,60}}{_NAMED}[\w.-]{{0,20}}\\?["']?\s{{0,20}},?{_LINE_FRONT}\s{{0,40}}"""
     rf"""\\?["']?[vV]alue\\?["']?\s{{0,4}}[:=]\s{{0,4}}\\?["']?)(?!\[masked-)(?P<value>[^\s"'\\,}}][^"'\\\n]{{0,500}})"""
+)
+_TAGS_HINT = re.compile(r"<value>(?=[^\s<])")
+_TAGS = re.compile(
+    rf"""(?P<front><name>\s{{0,4}}[\w.-]{{0,60}}{_NAMED}[\w.-]{{0,40}}\s{{0,4}}</name>\s{{0,20}}{_LINE_FRONT}\s{{0,40}}<value>)(?!\[masked-)(?P<value>[^\s<][^<\n]{{0,500}})"""
 )
 _OPTION_HINT = re.compile(r"""--[\w-]{0,40}(?i:word|phrase|wd|ret|ken|key)["']?,?[^\S\n]{0,3}\\?\n""")
 _OPTION = re.compile(
@@ -109,6 +113,8 @@ def _redact_pairs(text: str, names: Names) -> str:
 
     if _PAIR_HINT.search(text):
         text = _PAIR.sub(masked, text)
+    if _TAGS_HINT.search(text):
+        text = _TAGS.sub(masked, text)
     if any(hint.search(text) for hint in _BLOCK_HINTS):
         text = _BLOCK.sub(masked, text)
     if _BELOW_HINT.search(text):
@@ -151,9 +157,9 @@ def redact_across_lines(text: str, names: Names) -> str:
     return _redact_wrapped(_redact_pairs(_redact_private_keys(text, names), names), names)
 
 
-_GOES_ON = (_PAIR_HINT, _OPTION_HINT, _BELOW_HINT, *_BLOCK_HINTS, *_WRAPPED_HINTS)
+_GOES_ON = (_PAIR_HINT, _TAGS_HINT, _OPTION_HINT, _BELOW_HINT, *_BLOCK_HINTS, *_WRAPPED_HINTS)
 _NAMES_ONE = re.compile(
-    rf"(?:ame(?<=\b[nN]ame)|ey(?<=\b[kK]ey))\\?[\"']?\s{{0,4}}[:=]\s{{0,4}}\\?[\"']?[\w.-]{{0,60}}{_NAMED}"
+    rf"(?:(?:ame(?<=\b[nN]ame)|ey(?<=\b[kK]ey))\\?[\"']?\s{{0,4}}[:=]\s{{0,4}}\\?[\"']?|<name>\s{{0,4}})[\w.-]{{0,60}}{_NAMED}"
 )
 
 

@@ -253,12 +253,13 @@ _NAMED = re.compile(
 _COMMAND_HINTS = tuple(
     re.compile(hint)
     for hint in (
-        " -(?=[abkpuwPU])",
+        " -(?=[abkpuwPU]|-user|-proxy-user)",
         "login ",
         "in(?<=-stdin)",
         "<<<",
         " -S",
         "chpasswd",
+        "kinit",
         "(?i:identified )",
         "requirepass",
         "masterauth",

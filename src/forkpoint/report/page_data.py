@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture, Quote
@@ -129,8 +129,8 @@ def _without_patches(verdict: Verdict) -> Verdict:
         findings=tuple(
             replace(
                 finding,
-                probes=tuple(replace(probe, patch=None) for probe in finding.probes),
-                fixes=tuple(replace(fix, patch=None) for fix in finding.fixes),
+                probes=tuple(structs.replace(probe, patch=None) for probe in finding.probes),
+                fixes=tuple(structs.replace(fix, patch=None) for fix in finding.fixes),
             )
             for finding in verdict.findings
         ),

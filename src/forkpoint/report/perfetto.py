@@ -56,10 +56,12 @@ class DumpsAgain:
         since_s: float | None = None,
     ) -> None:
         """`limited`: leave out dumps that would take too long. `since_s`: `cpu_s()` when the diagnosis began, if it was before."""
-        self._files = find_files([path for path in paths if path != STDIN], follow_links=follow_links)
+        files = find_files([path for path in paths if path != STDIN], follow_links=follow_links)
         self._roots = () if follow_links else tuple(paths)
         self._progress = progress
         self._wanted: dict[str, RankTrace] = {trace.file: trace for trace in capture.traces}
+        own = [path for path in files if shown(path) in self._wanted]
+        self._files = own if len(own) == len(self._wanted) else files  # some are in archives
         beyond = sum(map(_size, self._files)) - _LARGE if limited else math.inf
         self._until_s = (cpu_s() if since_s is None else since_s) + _CPU_S + max(0, beyond) / _PER_SECOND
         self.left_out: list[int] = []

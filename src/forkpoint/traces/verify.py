@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from forkpoint.model.entries import BLOCK, read_block, read_keys, read_recent, read_stack
-from forkpoint.model.layout import NO_KEY, digest, skip_ints
-from forkpoint.model.op import CPP_STACK, NO_STACK, Signature, match_token, message_token, mix, stack_token
+from forkpoint.model.layout import NO_KEY, skip_ints
+from forkpoint.model.op import CPP_STACK, NO_STACK, Signature, digest, match_token, message_token, mix, stack_token
 from forkpoint.model.records import HEAD, OP, PAUSE, TraceRecord, parts_of
 from forkpoint.model.tables import SharedTables, TableKind, block_key
 

@@ -4,7 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from itertools import islice
 
 from msgspec import Struct, structs
@@ -126,7 +125,7 @@ def locate(remarks: Iterable[Remark], places: Sequence[RankPlace], ranks: Abstra
     for remark in remarks:
         spelled = {host for host in hosts if _spells(remark.file, host)} or alone
         known = remark.host is not None or (remark.bus_id is None and not remark.pids)
-        found.append(remark if known or len(spelled) != 1 else replace(remark, host=min(spelled)))
+        found.append(remark if known or len(spelled) != 1 else structs.replace(remark, host=min(spelled)))
     return tuple(found)
 
 
