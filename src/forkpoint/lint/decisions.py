@@ -11,7 +11,7 @@ from forkpoint.source.apis import ApiKind, Origin, Strength, dimensions_in, is_r
 from forkpoint.source.branches import Arm, Branch, CommStep, name_step, skipped, tell_reason
 from forkpoint.source.code import Function
 from forkpoint.source.syntax import all_arguments, assumed, guards, last_word, names_and_attributes_in, shortened
-from forkpoint.source.value import Reason, Reasons, strength_of
+from forkpoint.source.value import Reason, Reasons, is_stronger, strength_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Branches at which ranks that decide differently communicate differently.
@@ -86,7 +86,7 @@ def unequal_branches(analysis: Analysis) -> tuple[UnequalBranch, ...]:
     best: dict[ast.AST, UnequalBranch] = {}
     for unequal in _all_unequal(analysis):
         known = best.get(unequal.at)
-        is_weaker = known is not None and unequal.is_possible_only and not known.is_possible_only
+        is_weaker = known is not None and is_stronger(known.reasons, unequal.reasons)
         if not unequal.is_same_within_groups and not is_weaker:
             best[unequal.at] = unequal
     return tuple(_first_of_each_cause(best.values()))

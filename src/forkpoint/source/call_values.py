@@ -79,10 +79,11 @@ class Scope(Protocol):
 
     function: Function
     env: dict[str, Value]
-    context: Value
-    """The decisions under which this code runs."""
-    skipping: Reasons
-    """Why some rounds of the loop around it may have ended before this code."""
+
+    @property
+    def growth(self) -> Value:
+        """What decides how often this code runs, and so how much it puts into a container."""
+        ...
 
     def attribute(self, expr: ast.Attribute) -> Value | None: ...
     def name(self, name: str) -> Value: ...
@@ -245,8 +246,7 @@ class CallValues(ABC):
             self._scope.forget_items(name)
             if name in self._scope.env:
                 added = join(self._scope.env[name], *(Value(v.content, equal=v.equal) for v in values.values()))
-                decision = Value(self._scope.context.reasons | self._scope.skipping)
-                self._scope.env[name] = decided_by(added, decision) if decision.content else added
+                self._scope.env[name] = decided_by(added, self._scope.growth)
 
     def _unknown(self, node: ast.Call, name: str, arguments: list[Value]) -> Value:
         dotted = self._resolver.dotted(node.func, self._scope.function)

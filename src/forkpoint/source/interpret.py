@@ -62,7 +62,10 @@ class Interpreter:
             p: Value(params=frozenset({p}), is_container=is_container_annotation(p, function)) for p in function.params
         }
         self.context: Value = self._called_by(differences.beginnings)
-        self.skipping: Reasons = NO_REASONS
+        self._skipping: Reasons = NO_REASONS
+        """Why some rounds of the loop around this code may have ended before it."""
+        self._rounds: frozenset[str] = frozenset()
+        """Parameters whose length is the number of rounds of the loops around this code."""
         self._same_here: Reasons = NO_REASONS
         """Reasons why ranks differ that hold for none of those that get here: all took this arm for them."""
         self._facts = facts
@@ -95,6 +98,10 @@ class Interpreter:
         self._facts.made_equal.update(name for name in self.function.params if self.env[name].made)
 
     # what expressions ask
+
+    @property
+    def growth(self) -> Value:
+        return Value(self.context.reasons | self._skipping, sizes=self._rounds)
 
     def name(self, name: str) -> Value:
         if name in self.env:
@@ -165,7 +172,7 @@ class Interpreter:
 
     def grown(self, container: ast.Attribute, added: Value) -> None:
         """`self.waiting.append(x)`: how much is in it depends on the decisions around this."""
-        self._write(container.attr, decided_by(Value(added.content), Value(self.context.reasons | self.skipping)))
+        self._write(container.attr, decided_by(Value(added.content), self.growth))
 
     def _write(self, attribute: str, value: Value) -> None:
         before = self._facts.written.get(attribute)
@@ -256,12 +263,12 @@ class Interpreter:
                     before = self.env.get(target.value.id, UNKNOWN)
                     key = self._values.value(target.slice)
                     added = join(before, Value(value.content, equal=value.equal, params=value.params))
-                    under = Value(self.context.reasons | self.skipping | key.content)
-                    self.env[target.value.id] = decided_by(added, under) if under.content else added
+                    under = replace(self.growth, content=self.growth.content | key.content)
+                    self.env[target.value.id] = decided_by(added, under)
                     self._keep_item(target.value.id, target.slice, value)
                 elif isinstance(target.value, ast.Attribute):
                     key = self._values.value(target.slice)
-                    under = Value(self.context.reasons | self.skipping | key.content)
+                    under = replace(self.growth, content=self.growth.content | key.content)
                     self._write(target.value.attr, decided_by(Value(value.content), under))
             case _:
                 pass
@@ -300,7 +307,7 @@ class Interpreter:
         if "return" in ways:
             self._facts.exits = join(self._facts.exits, decision)
         if ways & {"continue", "break"}:
-            self.skipping = strongest(self.skipping | decision.reasons)
+            self._skipping = strongest(self._skipping | decision.reasons)
         # If all other arms leave, every rank that gets here took the same arm.
         self.env = _merge(before, ends, decision) if len(ends) > 1 else ends[0] if ends else before
 
@@ -308,22 +315,23 @@ class Interpreter:
         return self._all.resolver.exit_of(block, self.function)
 
     def _while(self, node: ast.While) -> None:
-        skipping = self.skipping
+        skipping = self._skipping
         for _ in range(2):
             decision = self._values.truth(node.test)
             self.test(node.test, decision)
             self._branch(decision, [node.body, []])
-        self.skipping = skipping
+        self._skipping = skipping
         self._block(node.orelse)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
         iterated = self._values.value(node.iter)
         self.test(node.iter, iterated)
-        skipping = self.skipping
+        skipping, around = self._skipping, self._rounds
+        self._rounds |= iterated.params | iterated.sizes
         for _ in range(2):
             self._assign(node.target, self._values.element(node.iter, iterated), node.target)
             self._branch(Value(iterated.extent), [node.body, []])
-        self.skipping = skipping
+        self._skipping, self._rounds = skipping, around
         self._block(node.orelse)
 
     def _try(self, node: ast.Try | ast.TryStar) -> None:

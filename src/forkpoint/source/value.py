@@ -83,17 +83,17 @@ def join(*values: Value) -> Value:
     if len(others) < 2 or all(v is others[0] for v in others):
         found = others[0] if others else EQUAL
         return replace(found, parts=()) if found.parts and len(others) < len(values) else found
-    equal = all([v.equal for v in values])
+    equal = all(v.equal for v in values)
     return Value(
         strongest(_union([v.content for v in others])),
         strongest(_union([v.extent for v in others])),
         equal,
-        equal and any([v.made for v in others]),
+        equal and any(v.made for v in others),
         _union([v.params for v in others]),
         _union([v.sizes for v in others]),
         _union([v.unless_equal for v in others]),
         _union([v.sorted_params for v in others]),
-        any([v.is_container for v in others]),
+        any(v.is_container for v in others),
         _join_parts(values) if values[0].parts else (),
     )
 
@@ -144,6 +144,10 @@ def decided_by(value: Value, decision: Value) -> Value:
 
 def strength_of(reasons: Reasons) -> Strength | None:
     return min((r.strength for r in reasons), key=_ORDER.__getitem__, default=None)
+
+
+def is_stronger(one: Reasons, other: Reasons) -> bool:
+    return min(_ORDER[r.strength] for r in one) < min(_ORDER[r.strength] for r in other)
 
 
 def combined(*values: Value) -> Value:

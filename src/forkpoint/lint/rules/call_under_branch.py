@@ -30,7 +30,9 @@ from forkpoint.source.communicates import Reach
 from forkpoint.source.syntax import ancestors, called_name, guards
 
 CODE = "call-under-branch"
-_REGISTERS = frozenset({"append", "add", "insert", "register", "add_callback", "add_hook", "register_hook", "register_callback"})
+_REGISTERS = frozenset(
+    {"append", "add", "insert", "register", "add_callback", "add_hook", "register_hook", "register_callback"}
+)
 
 
 def _find(analysis: Analysis) -> Iterator[Violation]:

@@ -39,6 +39,9 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                 continue
             differing = {a: r for a in call.args[:2] if (r := _local_sizes(a, function, analysis))}
             selected = [a for a in differing if _is_selected_here(a, function, analysis, _CONVERSIONS)]
+            if any(analysis.communication.reach(c, function) for c in function.calls if c.lineno < call.lineno):
+                # Whoever gathers something before it usually gathers sizes, to pad.
+                selected = [a for a in selected if not _is_padded(a, function, analysis)]
             for argument in [*selected, *differing][:1]:
                 yield violation(
                     CODE,
@@ -57,6 +60,11 @@ def _local_sizes(argument: ast.expr, function: Function, analysis: Analysis) -> 
         return NO_REASONS
     extent = analysis.differences.argument(argument, function).extent
     return frozenset(r for r in extent if r.origin is Origin.LOCAL_DATA)
+
+
+def _is_padded(argument: ast.expr, function: Function, analysis: Analysis) -> bool:
+    made = analysis.resolver.assigned(function).get(argument.id, []) if isinstance(argument, ast.Name) else []
+    return not any(isinstance(expr, ast.Subscript) for expr in made)
 
 
 def _is_selected_here(expr: ast.expr, function: Function, analysis: Analysis, depth: int) -> bool:
