@@ -66,6 +66,7 @@ NEWER = {
     "a generic class": ("class Box[T]:\n    pass\n", 0),
     "a type alias": ("type Pair[T] = tuple[T, T]\n", 0),
     "exceptions without parentheses": ("try:\n    pass\nexcept OSError, ValueError:\n    pass\n", 0),
+    "a template string": ("def name(d):\n    return t'{d}'\n", 0),
     "quotes inside an f-string": ("def name(d):\n    return f'{d['a']}'\n", 1),
     "something that no Python knows": ("def odd():\n    let x = 3\n    return x\n", 1),
 }

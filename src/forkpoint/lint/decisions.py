@@ -1,7 +1,7 @@
 """Branches at which ranks that decide differently communicate differently, and violations with their places."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,11 +10,14 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength, dimensions_in, is_rank_word, runs_on_one_rank
 from forkpoint.source.branches import Arm, Branch, CommStep, name_step, skipped, tell_reason
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import assumed, guards, last_word, names_and_attributes_in, shortened
-from forkpoint.source.value import Reasons, strength_of
+from forkpoint.source.syntax import all_arguments, assumed, guards, last_word, names_and_attributes_in, shortened
+from forkpoint.source.value import Reason, Reasons, is_stronger, strength_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Branches at which ranks that decide differently communicate differently.
+
+_DOUBTFUL = frozenset(Origin) - {Origin.RANK, Origin.LOCAL_DATA, Origin.ORDER}
+"""Where one value is doubtful, all that it decides is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,21 @@ def unequal_branches(analysis: Analysis) -> tuple[UnequalBranch, ...]:
     best: dict[ast.AST, UnequalBranch] = {}
     for unequal in _all_unequal(analysis):
         known = best.get(unequal.at)
-        is_weaker = known is not None and unequal.is_possible_only and not known.is_possible_only
+        is_weaker = known is not None and is_stronger(known.reasons, unequal.reasons)
         if not unequal.is_same_within_groups and not is_weaker:
             best[unequal.at] = unequal
-    return tuple(best.values())
+    return tuple(_first_of_each_cause(best.values()))
+
+
+def _first_of_each_cause(found: Iterable[UnequalBranch]) -> Iterator[UnequalBranch]:
+    """One doubtful value that decides several branches of a function is one finding, at the first of them."""
+    seen: set[tuple[Function, Reason]] = set()
+    for unequal in found:
+        cause = min(unequal.reasons, key=lambda r: r.key)
+        key = (unequal.branch.function, cause)
+        if cause.origin not in _DOUBTFUL or key not in seen:
+            yield unequal
+        seen.add(key)
 
 
 def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:
@@ -102,8 +116,19 @@ def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:
             # Order alone does not change a condition.
             reasons = analysis.differences.test(branch.test, function).reasons
             reasons = frozenset(r for r in reasons if r.origin is not Origin.ORDER)
-            if reasons:
+            if reasons and not _hands_over(branch, analysis):
                 yield from _compare(branch, reasons)
+
+
+def _hands_over(branch: Branch, analysis: Analysis) -> bool:
+    """One rank gives functions that communicate to a server, which runs them, and the others wait for its commands in a loop
+    without end: `if rank == 0: serve(infer=self.infer)`, `else: self.follow()`.
+    """
+    reaches = analysis.communication.reaches
+    silent = [arm for arm in branch.arms if not arm.steps]
+    calls = (n for arm in silent for s in arm.statements for n in ast.walk(s) if isinstance(n, ast.Call))
+    passed = (analysis.resolver.held(a, branch.function) for call in calls for a in all_arguments(call))
+    return len(silent) < len(branch.arms) and any(f in reaches for f in passed if f is not None)
 
 
 def only_on_one_rank(analysis: Analysis) -> Iterator[tuple[Function, CommStep]]:

@@ -47,11 +47,12 @@ from forkpoint.source.value import (
 
 _PURE = frozenset({
     "int", "float", "bool", "str", "abs", "min", "max", "sum", "any", "all", "round", "list", "tuple", "enumerate",
-    "zip", "reversed", "dict", "repr", "divmod", "pow", "iter", "next", "map", "filter", "tqdm", "trange", "deepcopy",
+    "zip", "reversed", "dict", "repr", "bytes", "bytearray", "divmod", "pow", "iter", "next", "map", "filter", "tqdm", "trange", "deepcopy",
     "copy", "hash",
 })  # fmt: skip
 MEASURES = frozenset({"numel", "size", "shape", "ndim", "nelement", "dim", "keys", "values", "items"})
-_COLLECTS = frozenset({"list", "tuple", "reversed", "dict", "deepcopy", "copy", "filter", "map", "zip", "enumerate"})
+_COLLECTS = frozenset({"list", "tuple", "reversed", "dict", "deepcopy", "copy", "filter", "map", "zip", "enumerate", "bytes",
+                       "bytearray"})  # fmt: skip
 """Of `_PURE`, those whose result holds elements."""
 _MESHES = frozenset({"mesh", "device_mesh"})
 """A table of ranks, the same on all of them."""
@@ -78,8 +79,11 @@ class Scope(Protocol):
 
     function: Function
     env: dict[str, Value]
-    context: Value
-    """The decisions under which this code runs."""
+
+    @property
+    def growth(self) -> Value:
+        """What decides how often this code runs, and so how much it puts into a container."""
+        ...
 
     def attribute(self, expr: ast.Attribute) -> Value | None: ...
     def name(self, name: str) -> Value: ...
@@ -189,9 +193,10 @@ class CallValues(ABC):
             return Value(NO_REASONS, frozenset({reason})) if order else differing(reason)
         if about.equal:
             return Value(equal=True, made=about.made)
-        if about.params and not about.content:
-            return Value(unless_equal=frozenset((p, reason) for p in about.params))
         extent = strongest(about.extent | {reason}) if source.selects else about.extent
+        if about.params and not about.content:
+            kept = extent if source.selects else NO_REASONS
+            return Value(extent=kept, unless_equal=frozenset((p, reason) for p in about.params))
         return Value(strongest(about.content | {reason}), extent, params=about.params)
 
     def _known_to_differ(self, source: ValueSource, node: ast.Call) -> Reason | None:
@@ -232,15 +237,16 @@ class CallValues(ABC):
         func = node.func
         if not isinstance(func, ast.Attribute) or func.attr not in MUTATES:
             return
-        if isinstance(func.value, ast.Attribute):
-            self._scope.grown(func.value, join(*(Value(v.content, equal=v.equal) for v in values.values())))
-        if isinstance(func.value, ast.Name):
-            name = func.value.id
+        # `by_name[key].append(x)` of a dictionary that makes missing entries: it has those that were asked for.
+        container = func.value.value if isinstance(func.value, ast.Subscript) else func.value
+        if isinstance(container, ast.Attribute):
+            self._scope.grown(container, join(*(Value(v.content, equal=v.equal) for v in values.values())))
+        if isinstance(container, ast.Name):
+            name = container.id
             self._scope.forget_items(name)
             if name in self._scope.env:
                 added = join(self._scope.env[name], *(Value(v.content, equal=v.equal) for v in values.values()))
-                decision = Value(self._scope.context.reasons)
-                self._scope.env[name] = decided_by(added, decision) if decision.content else added
+                self._scope.env[name] = decided_by(added, self._scope.growth)
 
     def _unknown(self, node: ast.Call, name: str, arguments: list[Value]) -> Value:
         dotted = self._resolver.dotted(node.func, self._scope.function)
@@ -325,7 +331,9 @@ def without_order(reasons: Reasons) -> Reasons:
 
 
 def _passed_on(value: Value, *, keep_equal: bool, extent: Reasons = NO_REASONS) -> Value:
-    """The result of an unknown call: local data stays local; a rank number may be used for anything."""
-    content = frozenset(r for r in value.content if r.origin is not Origin.RANK)
+    """The result of an unknown call: local data stays local; a rank number or a clock may be used for anything, such as the
+    name of a folder.
+    """
+    content = frozenset(r for r in value.content if r.origin not in {Origin.RANK, Origin.TIME})
     equal = value.equal and keep_equal
     return Value(content, extent, equal, equal and value.made)

@@ -103,6 +103,13 @@ class Classes(ABC):
                 return self._class_of_call(expr, function, depth)
             case ast.Await() | ast.NamedExpr():
                 return self.class_of(expr.value, function, depth)
+            case (
+                ast.IfExp(body=ast.Attribute(attr="module"), orelse=other)
+                | ast.IfExp(body=other, orelse=ast.Attribute(attr="module"))
+            ):
+                # `model.module if distributed else model`: in a job with several ranks it is what the wrapper holds.
+                found = self.class_of(other, function, depth)
+                return None if found in known_apis().wrappers else found
             case ast.IfExp():
                 return self.class_of(expr.body, function, depth) or self.class_of(expr.orelse, function, depth)
             case _:

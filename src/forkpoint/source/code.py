@@ -125,6 +125,7 @@ def spelled(expr: ast.expr) -> str | None:
 # Text -> Module: imports, classes and functions in one pass.
 
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_LEAVES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop)
 
 
 def parse_module(path: str, name: str, text: str) -> Module:
@@ -226,13 +227,25 @@ def _function(module: Module, name: str, node: FunctionNode, owner: Class | None
     return Function(module, name, node, owner, outer, params, _own_nodes(node, module.deepest))
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """As `ast.iter_child_nodes`, in half the time: without `ctx` and operators, of which there are as many as names."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        part = getattr(node, name, None)
+        if isinstance(part, list):
+            found += [inner for inner in part if isinstance(inner, ast.AST)]  # pyright: ignore[reportUnknownVariableType]
+        elif isinstance(part, ast.AST) and not isinstance(part, _LEAVES):
+            found.append(part)
+    return found
+
+
 def _own_nodes(node: ast.AST, deepest: float) -> OwnNodes:
     """Iterative: this runs over every node of the program."""
     calls: list[ast.Call] = []
     assignments: list[Assignment] = []
     returns: list[ast.Return] = []
     imports: list[ast.Import | ast.ImportFrom] = []
-    pending = [(child, 1) for child in ast.iter_child_nodes(node)][::-1]
+    pending = [(child, 1) for child in children(node)][::-1]
     while pending:
         child, depth = pending.pop()
         if isinstance(child, _NESTED):
@@ -247,5 +260,6 @@ def _own_nodes(node: ast.AST, deepest: float) -> OwnNodes:
             returns.append(child)
         elif isinstance(child, ast.Import | ast.ImportFrom):
             imports.append(child)
-        pending.extend([(inner, depth + 1) for inner in ast.iter_child_nodes(child)][::-1])
+        depth += 1
+        pending.extend([(inner, depth) for inner in children(child)][::-1])
     return OwnNodes(tuple(calls), tuple(assignments), tuple(returns), tuple(imports))

@@ -35,6 +35,7 @@ from forkpoint.source.value import (
     decided_by,
     join,
     settle,
+    strongest,
 )
 
 
@@ -61,6 +62,10 @@ class Interpreter:
             p: Value(params=frozenset({p}), is_container=is_container_annotation(p, function)) for p in function.params
         }
         self.context: Value = self._called_by(differences.beginnings)
+        self._skipping: Reasons = NO_REASONS
+        """Why some rounds of the loop around this code may have ended before it."""
+        self._rounds: frozenset[str] = frozenset()
+        """Parameters whose length is the number of rounds of the loops around this code."""
         self._same_here: Reasons = NO_REASONS
         """Reasons why ranks differ that hold for none of those that get here: all took this arm for them."""
         self._facts = facts
@@ -93,6 +98,10 @@ class Interpreter:
         self._facts.made_equal.update(name for name in self.function.params if self.env[name].made)
 
     # what expressions ask
+
+    @property
+    def growth(self) -> Value:
+        return Value(self.context.reasons | self._skipping, sizes=self._rounds)
 
     def name(self, name: str) -> Value:
         if name in self.env:
@@ -163,7 +172,7 @@ class Interpreter:
 
     def grown(self, container: ast.Attribute, added: Value) -> None:
         """`self.waiting.append(x)`: how much is in it depends on the decisions around this."""
-        self._write(container.attr, decided_by(Value(added.content), Value(self.context.reasons)))
+        self._write(container.attr, decided_by(Value(added.content), self.growth))
 
     def _write(self, attribute: str, value: Value) -> None:
         before = self._facts.written.get(attribute)
@@ -254,14 +263,13 @@ class Interpreter:
                     before = self.env.get(target.value.id, UNKNOWN)
                     key = self._values.value(target.slice)
                     added = join(before, Value(value.content, equal=value.equal, params=value.params))
-                    under = Value(self.context.reasons | key.content)
-                    self.env[target.value.id] = decided_by(added, under) if under.content else added
+                    under = replace(self.growth, content=self.growth.content | key.content)
+                    self.env[target.value.id] = decided_by(added, under)
                     self._keep_item(target.value.id, target.slice, value)
                 elif isinstance(target.value, ast.Attribute):
                     key = self._values.value(target.slice)
-                    self._write(
-                        target.value.attr, decided_by(Value(value.content), Value(self.context.reasons | key.content))
-                    )
+                    under = replace(self.growth, content=self.growth.content | key.content)
+                    self._write(target.value.attr, decided_by(Value(value.content), under))
             case _:
                 pass
 
@@ -295,8 +303,11 @@ class Interpreter:
             if self._leaves(arm) is None:
                 ends.append(self.env)
         self.context, self._same_here = context, same
-        if decision.may_differ and any(self._leaves(arm) == "return" for arm in arms):
+        ways = {self._leaves(arm) for arm in arms} if decision.may_differ else set()
+        if "return" in ways:
             self._facts.exits = join(self._facts.exits, decision)
+        if ways & {"continue", "break"}:
+            self._skipping = strongest(self._skipping | decision.reasons)
         # If all other arms leave, every rank that gets here took the same arm.
         self.env = _merge(before, ends, decision) if len(ends) > 1 else ends[0] if ends else before
 
@@ -304,18 +315,23 @@ class Interpreter:
         return self._all.resolver.exit_of(block, self.function)
 
     def _while(self, node: ast.While) -> None:
+        skipping = self._skipping
         for _ in range(2):
             decision = self._values.truth(node.test)
             self.test(node.test, decision)
             self._branch(decision, [node.body, []])
+        self._skipping = skipping
         self._block(node.orelse)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
         iterated = self._values.value(node.iter)
         self.test(node.iter, iterated)
+        skipping, around = self._skipping, self._rounds
+        self._rounds |= iterated.params | iterated.sizes
         for _ in range(2):
             self._assign(node.target, self._values.element(node.iter, iterated), node.target)
             self._branch(Value(iterated.extent), [node.body, []])
+        self._skipping, self._rounds = skipping, around
         self._block(node.orelse)
 
     def _try(self, node: ast.Try | ast.TryStar) -> None:
@@ -336,7 +352,7 @@ class Interpreter:
     def _flags(self, node: ast.Try | ast.TryStar) -> None:
         """`ok = False` in a handler depends on the exception."""
         for handler in node.handlers:
-            for statement in () if is_raised_on_all_ranks(handler) else handler.body:
+            for statement in () if is_raised_on_all_ranks(handler, node.body) else handler.body:
                 if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
                     for target in statement.targets:
                         if isinstance(target, ast.Name):
@@ -361,13 +377,12 @@ def _merge(before: dict[str, Value], ends: list[dict[str, Value]], decision: Val
     is the same on all ranks: `if distributed: all_reduce(x)`.
     """
     merged: dict[str, Value] = {}
+    for end in ends:
+        merged.update(end)
     plain = not decision.may_differ
-    for name in dict.fromkeys(n for end in ends for n in end):
+    for name in {n for end in ends for n, value in end.items() if value is not before.get(n)}:
         values = [end.get(name, before.get(name, UNKNOWN)) for end in ends]
-        unchanged = all(v is values[0] for v in values) and values[0] is before.get(name)
-        if unchanged:
-            merged[name] = values[0]
-        elif plain and any(v.made for v in values):
+        if plain and any(v.made for v in values):
             merged[name] = MADE_EQUAL
         else:
             merged[name] = join(*values) if plain else decided_by(join(*values), decision)

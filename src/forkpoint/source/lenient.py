@@ -1,7 +1,7 @@
 """Text -> syntax tree, also of files that this Python cannot parse as a whole: what it cannot read is left out.
 
-Line numbers stay those of the file. Newer syntax is rewritten where that is simple (type parameters, `type` statements),
-other statements that do not parse become `pass`.
+Line numbers stay those of the file. Newer syntax is rewritten where that is simple (type parameters, `type` statements,
+template strings), other statements that do not parse become `pass`.
 """
 
 import ast
@@ -18,6 +18,7 @@ _MAX_LEFT_OUT = 40
 """Statements. A file with more that do not parse is no Python of any version that is known here."""
 _GENERIC = re.compile(r"^(\s*(?:async\s+def|def|class)\s+\w+)\[")
 _ALIAS = re.compile(r"^(\s*)type\s+(\w+)\s*(\[.*\])?\s*=(?!=)")
+_TEMPLATE = re.compile(r"""(?<![\w"'])([rR]?)[tT]([rR]?)(?=["'])""")
 _EXCEPT = re.compile(r"^(\s*except\*?\s+)(\w[\w.]*(?:\s*,\s*\w[\w.]*)+)(\s*:)")
 
 
@@ -66,6 +67,7 @@ def parse_leniently(text: str, path: str) -> Parsed:
 def _in_older_syntax(line: str) -> str:
     line = _ALIAS.sub(r"\1\2 =", line)
     line = _EXCEPT.sub(r"\1(\2)\3", line)
+    line = _TEMPLATE.sub(r"\1f\2", line)
     generic = _GENERIC.match(line)
     if generic is None:
         return line

@@ -81,7 +81,17 @@ def _writes(node: ast.AST, names: set[str]) -> bool:
 
 
 def _variables(node: ast.AST) -> set[str]:
-    """Names, and attributes of `self`: `path`, `self.cache`."""
-    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - {"self", "cls"}
-    attributes = {spelled(n) or "" for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+    """Names, and attributes of `self`: `path`, `self.cache`. The folder around a path is not the path."""
+    parts = list(_without_folders(node))
+    names = {n.id for n in parts if isinstance(n, ast.Name)} - {"self", "cls"}
+    attributes = {spelled(n) or "" for n in parts if isinstance(n, ast.Attribute)}
     return names | {a for a in attributes if a.startswith("self.") and a.count(".") == 1}
+
+
+def _without_folders(node: ast.AST) -> Iterator[ast.AST]:
+    """All below it except `path.parent` and `dirname(path)`."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        is_folder = last_word(child) in {"parent", "dirname"} if isinstance(child, ast.Attribute | ast.Call) else False
+        if not is_folder:
+            yield from _without_folders(child)

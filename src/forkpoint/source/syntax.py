@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from forkpoint.source.code import Function
+from forkpoint.source.code import Function, children
 
 NestedScope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -21,6 +21,12 @@ _SAME_ON_ALL_RANKS = frozenset({
     "StopIteration", "StopAsyncIteration", "GeneratorExit", "TypeError", "NameError", "KeyError", "PackageNotFoundError",
 })  # fmt: skip
 """Caused by the program, the installation or the end of the data, so usually raised on all ranks."""
+_PARSES = frozenset({
+    "int", "float", "str", "bool", "len", "list", "tuple", "dict", "getattr", "findall", "match", "fullmatch", "search", "group",
+    "groups", "split", "rsplit", "strip", "lower", "upper", "replace", "partition", "index", "literal_eval", "strptime",
+    "fromisoformat", "Version", "parse",
+})  # fmt: skip
+"""Calls that only take a text or a setting apart."""
 
 # calls and functions
 
@@ -197,12 +203,12 @@ def shortened(text: str, most: int = 80) -> str:
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes below it in source order, without those inside nested functions, classes and lambdas."""
-    pending = [*ast.iter_child_nodes(node)][::-1]
+    pending = children(node)[::-1]
     while pending:
         child = pending.pop()
         if not isinstance(child, NestedScope):
             yield child
-            pending.extend([*ast.iter_child_nodes(child)][::-1])
+            pending.extend(children(child)[::-1])
 
 
 @lru_cache(maxsize=10_000)
@@ -266,7 +272,14 @@ def spans(block: Sequence[ast.stmt], line: int) -> bool:
 @lru_cache(maxsize=64)
 def _parents(root: ast.AST) -> dict[ast.AST, ast.AST]:
     """Cached: callers ask dozens of times about the function they are looking at."""
-    return {child: node for node in ast.walk(root) for child in ast.iter_child_nodes(node)}
+    above: dict[ast.AST, ast.AST] = {}
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        below = children(node)
+        above.update(dict.fromkeys(below, node))
+        pending += below
+    return above
 
 
 def ancestors(node: ast.AST, function: Function) -> Iterator[tuple[ast.AST, ast.AST]]:
@@ -351,11 +364,17 @@ def is_flag(test: ast.expr) -> bool:
     return isinstance(test, ast.Name | ast.Attribute | ast.Call) or is_equality
 
 
-def is_raised_on_all_ranks(handler: ast.ExceptHandler) -> bool:
-    """What it catches is usually raised on all ranks, not on one."""
+def is_raised_on_all_ranks(handler: ast.ExceptHandler, tried: Sequence[ast.stmt] = ()) -> bool:
+    """What it catches is usually raised on all ranks, not on one. A body that only takes a text apart raises for the same
+    texts everywhere.
+    """
+    calls = [n for statement in tried for n in ast.walk(statement) if isinstance(n, ast.Call)]
+    if calls and all(last_word(call) in _PARSES for call in calls):
+        return True
     if handler.type is None:
         return False
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     names = {last_word(t) for t in types}
-    # Beside errors of the program, ValueError is one, too; alone it can be this rank's data.
-    return bool(names - {"ValueError"}) and names - {"ValueError"} <= _SAME_ON_ALL_RANKS
+    # Beside errors of the program, these are some, too; alone they can be this rank's data.
+    others = names - {"ValueError", "IndexError"}
+    return bool(others) and others <= _SAME_ON_ALL_RANKS

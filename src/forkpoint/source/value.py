@@ -2,9 +2,11 @@
 
 import ast
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from forkpoint.source.apis import Origin, Strength
 
+_Member = TypeVar("_Member")
 _KEPT = 3
 """Reasons per value. The strongest are enough, and large sets make joins slow."""
 _ORDER = {Strength.CERTAIN: 0, Strength.LIKELY: 1, Strength.POSSIBLE: 2}
@@ -81,18 +83,28 @@ def join(*values: Value) -> Value:
     if len(others) < 2 or all(v is others[0] for v in others):
         found = others[0] if others else EQUAL
         return replace(found, parts=()) if found.parts and len(others) < len(values) else found
+    equal = all(v.equal for v in values)
     return Value(
-        strongest(frozenset().union(*(v.content for v in values))),
-        strongest(frozenset().union(*(v.extent for v in values))),
-        all(v.equal for v in values),
-        all(v.equal for v in values) and any(v.made for v in values),
-        frozenset().union(*(v.params for v in values)),
-        frozenset().union(*(v.sizes for v in values)),
-        frozenset().union(*(v.unless_equal for v in values)),
-        frozenset().union(*(v.sorted_params for v in values)),
-        any(v.is_container for v in values),
-        _join_parts(values),
+        strongest(_union([v.content for v in others])),
+        strongest(_union([v.extent for v in others])),
+        equal,
+        equal and any(v.made for v in others),
+        _union([v.params for v in others]),
+        _union([v.sizes for v in others]),
+        _union([v.unless_equal for v in others]),
+        _union([v.sorted_params for v in others]),
+        any(v.is_container for v in others),
+        _join_parts(values) if values[0].parts else (),
     )
+
+
+def _union(sets: list[frozenset[_Member]]) -> frozenset[_Member]:
+    """Most are empty, and most of the others the same object."""
+    found: frozenset[_Member] = frozenset()
+    for each in sets:
+        if each and each is not found:
+            found = found | each if found else each
+    return found
 
 
 def _join_parts(values: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -132,6 +144,10 @@ def decided_by(value: Value, decision: Value) -> Value:
 
 def strength_of(reasons: Reasons) -> Strength | None:
     return min((r.strength for r in reasons), key=_ORDER.__getitem__, default=None)
+
+
+def is_stronger(one: Reasons, other: Reasons) -> bool:
+    return min(_ORDER[r.strength] for r in one) < min(_ORDER[r.strength] for r in other)
 
 
 def combined(*values: Value) -> Value:

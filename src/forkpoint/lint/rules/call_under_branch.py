@@ -3,6 +3,8 @@
 The call looks harmless (reading a metric, saving a checkpoint, a log line), and the collective is in another function
 or file. Only some ranks reach it, and wait for the others.
 
+A callback that is registered on one rank runs there only: a method of it that communicates is reported where it is added.
+
 Call it on all ranks and use the result on one, or make the decision equal first.
 
 Not reported: what `collective-under-branch` does not report.
@@ -23,11 +25,14 @@ from forkpoint.lint.rule import LintRule, Related, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.branches import name_step
-from forkpoint.source.code import Function
+from forkpoint.source.code import Class, Function
 from forkpoint.source.communicates import Reach
 from forkpoint.source.syntax import ancestors, called_name, guards
 
 CODE = "call-under-branch"
+_REGISTERS = frozenset(
+    {"append", "add", "insert", "register", "add_callback", "add_hook", "register_hook", "register_callback"}
+)
 
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
@@ -43,6 +48,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             yield violation(CODE, message, function, step.call, related=relate(step, function, analysis))
     for function in analysis.program.functions():
         yield from _through_interface(function, analysis)
+        yield from _registered(function, analysis)
 
 
 def _through_interface(function: Function, analysis: Analysis) -> Iterator[Violation]:
@@ -59,6 +65,32 @@ def _through_interface(function: Function, analysis: Analysis) -> Iterator[Viola
             message = f"{one.name}(), which leads to {reaches[one].api.op}, may be what this runs, on some ranks only"
             place = Related(last.module.path, at.lineno, f"{reaches[one].api.op} in {last.name}")
             yield violation(CODE, message, function, call, condition=guard[0], reasons=guard[1], related=(place,))
+
+
+def _registered(function: Function, analysis: Analysis) -> Iterator[Violation]:
+    """`if rank == 0: callbacks.append(Saver())`: whoever runs the callbacks runs this one on some ranks only."""
+    for call in function.calls:
+        if called_name(call.func) not in _REGISTERS or not call.args or not isinstance(call.args[0], ast.Call):
+            continue
+        cls = analysis.resolver.definition(call.args[0].func, function)
+        hook = _communicating_hook(cls, analysis) if isinstance(cls, Class) else None
+        guard = guard_by_rank(call, function, analysis) if hook is not None else None
+        if hook is not None and guard is not None:
+            reach = analysis.communication.reaches[hook]
+            message = f"{hook.name}(), which leads to {reach.api.op}, is registered on some ranks only"
+            place = Related(hook.module.path, reach.call.lineno, f"{hook.name} leads to {reach.api.op}")
+            yield violation(CODE, message, function, call, condition=guard[0], reasons=guard[1], related=(place,))
+
+
+def _communicating_hook(cls: Class, analysis: Analysis) -> Function | None:
+    """A method that communicates and that a base class has, too, so that others call it without knowing the class."""
+    bases = analysis.resolver.bases(cls)
+    for name, method in cls.methods.items():
+        reach = analysis.communication.reaches.get(method)
+        inherited = any(isinstance(b, Class) and analysis.resolver.method(b, name) for b in bases)
+        if reach is not None and reach.api.kind is ApiKind.COLLECTIVE and inherited and not name.startswith("__"):
+            return method
+    return None
 
 
 def _is_called_by_others(call: ast.Call, test: ast.expr, function: Function) -> bool:
