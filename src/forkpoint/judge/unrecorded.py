@@ -281,7 +281,7 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
             plain=f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} stuck at {places.pop()}"
             if len(places) == 1
             else "",
-            asks=f"a second stack of rank {ranks[0]}",
+            asks=f"the stack of rank {ranks[0]} again, ten seconds later,",
         )
         yield Hypothesis(
             Cause.NEVER_JOINED if making else Cause.DIVERGENT_PATH,
