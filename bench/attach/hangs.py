@@ -54,7 +54,7 @@ class Hang:
     who: int = WHO
     in_namespace: bool = False
     """As in a container: processes, mounts, network, host name of its own. `attach` runs inside as well."""
-    release: Callable[[Path, int], None] | None = None
+    release: Callable[[Path, int], object] | None = None
     """Ends what the rank waits for, given the job's folder and port. The job must then end well."""
 
     @property
@@ -89,14 +89,6 @@ def _store_port(port: int) -> int:
     return port + 500
 
 
-def _write(name: str) -> Callable[[Path, int], None]:
-    return lambda folder, _port: (folder / name).write_bytes(b"done") and None
-
-
-def _read(name: str) -> Callable[[Path, int], None]:
-    return lambda folder, _port: (folder / name).read_bytes() and None
-
-
 def _announce(_folder: Path, port: int) -> None:
     code = (
         f"from torch.distributed import TCPStore; TCPStore('127.0.0.1', {_store_port(port)}).set('tokenizer/v3', '1')"
@@ -108,7 +100,13 @@ PROGRAMS = (
     Hang("DDP, shards of different lengths; nothing on but py-spy", "ddp_uneven", who=3),
     Hang("a barrier in evaluation; container without ptrace, guard", "eval_barrier", _GUARD, who=1, in_namespace=True),
     Hang("a lock that a thread holds; nothing on but py-spy", "lock", who=0),
-    Hang("a loader's worker reads; another user, py-spy", "loader", who=2, other_user=True, release=_write("record")),
+    Hang(
+        "a loader's worker reads; another user, py-spy",
+        "loader",
+        who=2,
+        other_user=True,
+        release=lambda folder, _port: (folder / "record").write_bytes(b"done"),
+    ),
     Hang(
         "a pipeline stage drops a batch; container without ptrace, debug server",
         "pipeline",
@@ -117,7 +115,12 @@ PROGRAMS = (
         in_namespace=True,
     ),
     Hang("objects gathered by one rank alone; nothing on but py-spy", "objects", who=2),
-    Hang("joins a thread that uploads; nothing on but py-spy", "upload_thread", who=3, release=_read("upload_3")),
+    Hang(
+        "joins a thread that uploads; nothing on but py-spy",
+        "upload_thread",
+        who=3,
+        release=lambda folder, _port: (folder / "upload_3").read_bytes(),
+    ),
     Hang("waits for a key of the store; guard", "store_wait", _GUARD, who=1, release=_announce),
 )
 """Programs of different styles, begun by torchrun."""

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
 BACKEND = os.environ.get("BACKEND", "gloo")
 DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
 
 
-def tokenizer_version(store: dist.Store, rank: int) -> str:
+def tokenizer_version(store: Store, rank: int) -> str:
     if rank == 0:
         store.set("tokenizer/v2", "ready")
     wanted = "tokenizer/v3" if rank == 1 else "tokenizer/v2"
@@ -21,7 +22,7 @@ def tokenizer_version(store: dist.Store, rank: int) -> str:
 
 
 def main() -> None:
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["STORE_PORT"]), is_master=os.environ["RANK"] == "0")
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["STORE_PORT"]), is_master=os.environ["RANK"] == "0")
     dist.init_process_group(BACKEND)
     rank = dist.get_rank()
     for step in range(8):
