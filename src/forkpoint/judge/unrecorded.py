@@ -132,7 +132,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
             Cause.DIVERGENT_PATH,
             (),
             f"{who_is_meant((), places[:MAX_SIDES])} made another call than the others, or the same with another size",
-            "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?",
+            "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which call did each make, and in which order?",
             alternatives=(Cause.METADATA_MISMATCH,),
             sides=places[:MAX_SIDES],
             supports=(*(standings[side[0]].evidence for side in places[:3]), cite_event(events[0])),
@@ -145,7 +145,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
     size = Hypothesis(
         Cause.METADATA_MISMATCH,
         named,
-        f"{who} brought another size to one call",
+        f"{who} used another size in one call",
         decides,
         sides=sides,
         supports=cited,
@@ -183,7 +183,7 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
     silent = find_unstopped({p.rank for p in told}, incident)
     place = f"{view.desc or view.group or 'the group'} seq {view.seq}" if view.seq is not None else "that call"
     for progress, cause, says in (
-        (view.other, Cause.METADATA_MISMATCH, "brought another call or size"),
+        (view.other, Cause.METADATA_MISMATCH, "made another call, or used another size"),
         (view.behind, Cause.DIVERGENT_PATH, "took another path"),
         (view.behind, Cause.HOST_STALL, "is stuck on its host"),
         (view.ahead, Cause.DIVERGENT_PATH, "made a call that the others did not make, or skipped one"),
@@ -329,12 +329,12 @@ def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
         Cause.DIVERGENT_PATH,
         parted.odd,
         f"{who} took another path at {parted.place}",
-        "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?",
+        "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which call did each make, with which sizes?",
         supports=parted.evidence,
         asks="the dumps of all ranks",
     )
     yield path
-    yield replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} brought another size to an earlier call")
+    yield replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} used another size in an earlier call")
 
 
 def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
@@ -352,12 +352,14 @@ def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
     named, left = (sides[0], ()) if one_odd else ((), each if messages else sides[:MAX_SIDES])
     who = who_is_meant(named, left)
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
-    decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
+    decides = (
+        "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which call did each make, and in which order?"
+    )
     at = plain_place(standings[sides[0][0]].stack) if one_odd else None
     for cause, says, others in (
         (
             Cause.DIVERGENT_PATH,
-            "took another path, or brought another size to an earlier call",
+            "took another path, or used another size in an earlier call",
             (Cause.METADATA_MISMATCH,),
         ),
         (Cause.ORDER_INVERSION, "made the same calls in another order", ()),
