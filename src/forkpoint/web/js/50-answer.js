@@ -73,7 +73,8 @@ const CONDITION = { "divergent-path": "decided by ", "order-inversion": "decided
 
 function why(verdict) {
   const condition = CONDITION[verdict.cause] && verdict.sites.find((one) => one.condition)?.condition;
-  const told = condition ? make("span", "", CONDITION[verdict.cause], make("code", "condition", condition)) : null;
+  const link = condition?.startsWith("except") ? "in " : CONDITION[verdict.cause];
+  const told = condition ? make("span", "", link, make("code", "condition", condition)) : null;
   return [CAUSES[verdict.cause] ?? verdict.cause, told];
 }
 
