@@ -54,6 +54,8 @@ def test_what_does_not_exist_is_said_as_such() -> None:
         forkpoint.diagnose([])
     with pytest.raises(ForkpointError, match="source no/such/folder"):
         forkpoint.diagnose(DEMO, source="no/such/folder")
+    with Path(__file__).open() as file, pytest.raises(ForkpointError, match="an open file was given; give its path"):
+        forkpoint.diagnose(file)
 
 
 def test_the_package_lists_what_it_offers() -> None:

@@ -95,7 +95,7 @@ CASES = {
     "a conditional expression": Case(
         "dist.broadcast(x, 0) if local.bad() else print()  # odd\ndist.barrier()  # usual\n",
         "dist.broadcast",
-        "`local.bad()` went differently on rank 2",
+        "`local.bad()` had another result on rank 2",
     ),
     "while not": Case(
         "while not local.done():\n    dist.barrier()  # usual\ndist.broadcast(x, 0)  # odd\n",
@@ -110,7 +110,7 @@ CASES = {
     "match of the others": Case(
         "match local.kind():\n    case 1:\n        return dist.barrier()  # usual\ndist.broadcast(x, 0)  # odd\n",
         "match",
-        "went differently on rank 2",
+        "had another result on rank 2",
     ),
     "while and its else": Case(
         "while local.more():\n    dist.barrier()  # usual\nelse:\n    dist.broadcast(x, 0)  # odd\n",
@@ -120,7 +120,7 @@ CASES = {
     "match": Case(
         "match local.kind():\n    case 1:\n        dist.barrier()  # usual\n    case _:\n        dist.broadcast(x, 0)  # odd\n",
         "match",
-        "went differently on rank 2",
+        "had another result on rank 2",
     ),
     "try and its else": Case(
         "try:\n    local.read()\nexcept OSError:\n    dist.broadcast(x, 0)  # odd\nelse:\n    dist.barrier()  # usual\n",

@@ -195,7 +195,7 @@ def test_a_thread_s_call_beside_one_of_ddp_s_reducer_is_in_no_order_and_nobody_s
     verdict = _beside_the_reducer(IN_A_THREAD)
 
     assert _answer(verdict) == (Cause.ORDER_INVERSION, ())
-    assert verdict.headline.startswith("Two threads make calls in one group")
+    assert verdict.headline.startswith("Two threads use one group")
     assert "process group of its own" in verdict.findings[0].fixes[0].title
 
 

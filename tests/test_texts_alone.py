@@ -297,6 +297,26 @@ def test_stacks_that_part_are_another_path_where_those_behind_brought_no_sizes(
     assert (verdict.cause, verdict.suspects) == (cause, (2,))
 
 
+def test_stacks_alone_say_where_both_sides_wait(tmp_path: Path) -> None:
+    usual, odd = _at(40, "broadcast_object_list"), _at(50, "all_reduce")
+
+    verdict = diagnose(tmp_path, stacks({0: usual, 1: usual, 2: odd, 3: usual}))
+
+    told = "it waits in all_reduce at train.py:50, the other 3 wait in broadcast_object_list at train.py:40"
+    assert verdict.headline == f"Rank 2 left the path of the others: {told}."
+
+
+def test_stacks_alone_say_who_waits_for_the_one_that_is_stuck(tmp_path: Path) -> None:
+    stuck = stack(("/usr/lib/python3.11/queue.py", 171, "get"), ("/job/data.py", 7, "load"), call=None)
+
+    verdict = diagnose(tmp_path, stacks({0: stack(), 1: stack(), 2: stuck, 3: stack()}))
+
+    assert (
+        verdict.headline
+        == "Rank 2 is still in `queue.get` (data.py:7); the other 3 wait for it in all_reduce (train.py:40)."
+    )
+
+
 def test_a_console_in_which_every_rank_says_that_it_is_done_is_of_a_healthy_job(tmp_path: Path) -> None:
     said = [f"rank {rank} epoch 1 done\nrank {rank} training complete" for rank in (2, 0, 3, 1)]
     assert diagnose(tmp_path, {"nohup.out": "\n".join(said) + "\n"}).cause is Cause.HEALTHY

@@ -439,7 +439,7 @@ def _said(rank: int, line: int, kind: LogKind, text: str, **more: Any) -> LogEve
     return LogEvent(kind, f"log_rank_{rank}.txt", line, rank, text, **more)
 
 
-DID_NOT_COME = "it did not come to the call in which the others wait"
+DID_NOT_COME = "it did not reach the call in which the others wait"
 
 
 def test_the_rank_without_a_dump_that_alone_said_it_leaves_took_another_path() -> None:

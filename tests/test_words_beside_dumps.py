@@ -124,7 +124,7 @@ def split(own: dict[int, str], *, op: str = "all_to_all", hangs: bool = True) ->
 OTHER = {2: "tokens per expert 120"}
 
 
-@for_each("op, did", [("all_to_all", "split its data differently from"), ("broadcast", "took another root than")])
+@for_each("op, did", [("all_to_all", "split its data differently from"), ("broadcast", "used another root than")])
 def test_a_rank_that_alone_printed_another_number_before_a_call_that_hangs_brought_another_argument(
     op: str, did: str
 ) -> None:

@@ -9,13 +9,13 @@ Each job's processes must be the same and in the same state before and after.
 import argparse
 import json
 import os
-import subprocess
+import resource
 import sys
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench.attach.hangs import HANGS, HEALTHY, JOB, NCCL_HANGS, WHO, WORLD, Hang, forbid_ptrace, running
+from bench.attach.hangs import HANGS, HEALTHY, NCCL_HANGS, NCCL_PROGRAMS, PROGRAMS, Hang, running
 from forkpoint.model.world import name_ranks
 
 
@@ -25,7 +25,12 @@ class Measured:
     verdict: dict[str, Any]
     said: str
     seconds: float
+    cpu_s: float
+    """Of `attach` and of what it starts."""
+    load: float
+    """Of the machine, when `attach` was begun."""
     undisturbed: bool
+    """Its processes are the same; where what it waits for can be ended, it then ended well."""
 
     @property
     def named(self) -> bool:
@@ -33,7 +38,9 @@ class Measured:
         if self.hang is HEALTHY:
             return self.verdict["cause"] == "healthy" and not self.verdict["suspects"]
         likeliest = [*self.verdict["hypotheses"][:1]]
-        return self.verdict["suspects"] == [WHO] or any(one["suspects"] == [WHO] for one in likeliest)
+        return self.verdict["suspects"] == [self.hang.who] or any(
+            one["suspects"] == [self.hang.who] for one in likeliest
+        )
 
     @property
     def lined(self) -> bool:
@@ -41,7 +48,8 @@ class Measured:
         if self.hang is HEALTHY:
             return not self.verdict["sites"]
         marked = f"# here: {self.hang.kind}"
-        places = [f"job.py:{n}" for n, text in enumerate(JOB.read_text().splitlines(), 1) if marked in text]
+        program = self.hang.program
+        places = [f"{program.name}:{n}" for n, text in enumerate(program.read_text().splitlines(), 1) if marked in text]
         sites = [f"{site['file'].rpartition('/')[2]}:{site['line']}" for site in self.verdict["sites"]]
         said = (
             self.verdict["headline"],
@@ -52,38 +60,56 @@ class Measured:
         return any(place in text for place in places for text in said)
 
 
-def measure(hang: Hang, port: int) -> Measured:
-    with running(hang, port) as job:
+def measure(hang: Hang, port: int, starts_s: float) -> Measured:
+    with running(hang, port, starts_s) as job:
         before = job.states()
-        began = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", "forkpoint", "attach", "--job", str(port), "--json"],
-            capture_output=True, text=True, check=False, preexec_fn=forbid_ptrace if hang.without_ptrace else None,
-        )  # fmt: skip
-        seconds = time.monotonic() - began
-        undisturbed = job.states() == before and len(before) == WORLD
+        began, used, load = time.monotonic(), _cpu_s(), os.getloadavg()[0]
+        done = job.attach("--job", str(port), "--json")
+        seconds, cpu_s = time.monotonic() - began, _cpu_s() - used
+        undisturbed = job.states() == before and len(before) >= hang.world and (hang.release is None or job.goes_on())
     if not done.stdout:
         raise RuntimeError(done.stderr)
-    return Measured(hang, json.loads(done.stdout), done.stderr, seconds, undisturbed)
+    return Measured(hang, json.loads(done.stdout), done.stderr, seconds, cpu_s, load, undisturbed)
+
+
+def _cpu_s() -> float:
+    """Of children that were waited for, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nccl", action="store_true", help="on a machine with a GPU")
+    parser.add_argument("--programs", action="store_true", help="programs of different styles instead of job.py")
     parser.add_argument("--only", help="hangs whose name has this in it")
+    parser.add_argument("--starts-s", type=float, default=600.0, help="how long a job may take to begin (default: 600)")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
-    print("| hang of rank 2 | says | rank | line | seconds | job as before |\n|---|---|---|---|---|---|")
-    for number, hang in enumerate(NCCL_HANGS if args.nccl else (*HANGS, HEALTHY)):
+    chosen = PROGRAMS if args.programs else (*HANGS, HEALTHY)
+    if args.nccl:
+        chosen = NCCL_PROGRAMS if args.programs else NCCL_HANGS
+    print("| hang | says | rank | line | seconds (load) | CPU s | job as before |\n|---|---|---|---|---|---|---|")
+    for number, hang in enumerate(chosen):
         if args.only and args.only not in hang.name:
             continue
         if hang.other_user and os.geteuid() != 0:
-            print(f"| {hang.name} | not run: needs root | | | | |")
+            print(f"| {hang.name} | not run: needs root | | | | | |")
             continue
-        found = measure(hang, 29610 + number)
+        try:
+            found = measure(hang, 29610 + number, args.starts_s)
+        except TimeoutError as error:
+            print(f"| {hang.name} | not run: {error} | | | | | |", flush=True)
+            continue
         suspects = name_ranks(found.verdict["suspects"]) if found.verdict["suspects"] else "no suspect"
         words = (found.verdict["cause"], suspects)
-        cells = (found.named, found.lined, f"{found.seconds:.1f}", found.undisturbed)
+        cells = (
+            found.named,
+            found.lined,
+            f"{found.seconds:.1f} ({found.load:.0f})",
+            f"{found.cpu_s:.1f}",
+            found.undisturbed,
+        )
         told = " | ".join(cell if isinstance(cell, str) else "yes" if cell else "**no**" for cell in cells)
         print(f"| {hang.name} | {', '.join(words)} | {told} |", flush=True)
         if args.verbose:

@@ -9,16 +9,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from forkpoint.live.processes import read_state
+from forkpoint.live.processes import PROC, list_pids, read_state
 
 JOB = Path(__file__).with_name("job.py")
 WHO = 2
 WORLD = 4
 _STARTED_S = 600.0
+_EACH_A_HOST = 'NCCL_HOSTID=node$RANK exec "$0" "$@"'
+"""NCCL accepts one GPU for several ranks if it takes them for several hosts."""
 _SETTLES_S = 3.0
 """For ranks to come from where they said that they begin to where they hang."""
 _AS_NOBODY = (
@@ -29,18 +31,36 @@ _AS_NOBODY = (
     "--ambient-caps=+dac_read_search",
 )
 """Another user, who may read this checkout wherever it lies."""
+_CONFINED = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
+_LOOPBACK_UP = "import fcntl, os, socket, struct, sys; \
+fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh', b'lo', 1)); os.execvp(sys.argv[1], sys.argv[1:])"
+_IN_NAMESPACE = (
+    *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts", "--ipc", "--net"),
+    *(sys.executable, "-c", _LOOPBACK_UP, *_CONFINED),
+)
+"""A container, as far as `attach` can tell: namespaces of its own, no CAP_SYS_PTRACE."""
 
 
 @dataclass(frozen=True)
 class Hang:
     name: str
     kind: str
-    """A function of job.py."""
+    """A program in `programs/`, or a function of job.py. Its lines that count as right end in `# here: KIND`."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     by_rank: Mapping[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
     without_ptrace: bool = False
     other_user: bool = False
     world: int = WORLD
+    who: int = WHO
+    in_namespace: bool = False
+    """As in a container: processes, mounts, network, host name of its own. `attach` runs inside as well."""
+    release: Callable[[Path, int], object] | None = None
+    """Ends what the rank waits for, given the job's folder and port. The job must then end well."""
+
+    @property
+    def program(self) -> Path:
+        own = JOB.parent / "programs" / f"{self.kind}.py"
+        return own if own.exists() else JOB
 
 
 HANGS = (
@@ -62,8 +82,50 @@ HANGS = (
     Hang("sleeps; job of another user, attached by root", "sleep", other_user=True),
 )
 
-_PIPE = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "{folder}/pipe_", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
 _GUARD = {"FORKPOINT": "1", "FORKPOINT_STALL_S": "3000"}
+
+
+def _store_port(port: int) -> int:
+    return port + 500
+
+
+def _announce(_folder: Path, port: int) -> None:
+    code = (
+        f"from torch.distributed import TCPStore; TCPStore('127.0.0.1', {_store_port(port)}).set('tokenizer/v3', '1')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+PROGRAMS = (
+    Hang("DDP, shards of different lengths; nothing on but py-spy", "ddp_uneven", who=3),
+    Hang("a barrier in evaluation; container without ptrace, guard", "eval_barrier", _GUARD, who=1, in_namespace=True),
+    Hang("a lock that a thread holds; nothing on but py-spy", "lock", who=0),
+    Hang(
+        "a loader's worker reads; another user, py-spy",
+        "loader",
+        who=2,
+        other_user=True,
+        release=lambda folder, _port: (folder / "record").write_bytes(b"done"),
+    ),
+    Hang(
+        "a pipeline stage drops a batch; container without ptrace, debug server",
+        "pipeline",
+        {"DEBUG_SERVER": "1"},
+        who=1,
+        in_namespace=True,
+    ),
+    Hang("objects gathered by one rank alone; nothing on but py-spy", "objects", who=2),
+    Hang(
+        "joins a thread that uploads; nothing on but py-spy",
+        "upload_thread",
+        who=3,
+        release=lambda folder, _port: (folder / "upload_3").read_bytes(),
+    ),
+    Hang("waits for a key of the store; guard", "store_wait", _GUARD, who=1, release=_announce),
+)
+"""Programs of different styles, begun by torchrun."""
+
+_PIPE = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "{folder}/pipe_", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
 _ON_ONE_GPU = {
     "BACKEND": "nccl",
     "NCCL_SOCKET_IFNAME": "lo",
@@ -94,53 +156,104 @@ NCCL_HANGS = (
 )
 
 
+_ON_NCCL = {
+    "ddp_uneven": ("DDP, shards of different lengths; dump pipe and py-spy", _PIPE),
+    "loader": ("a loader's worker reads; another user, dump pipe and py-spy", _PIPE),
+    "objects": ("objects gathered by one rank alone; guard", _GUARD),
+    "upload_thread": ("joins a thread that uploads; dump pipe and py-spy", _PIPE),
+}
+"""Where more is on than on gloo: stacks alone do not show what NCCL waits for."""
+NCCL_PROGRAMS = tuple(
+    replace(hang, name=name, env={**_ON_ONE_GPU, **env})
+    for hang in PROGRAMS
+    for name, env in (_ON_NCCL.get(hang.kind, (hang.name, hang.env)),)
+)
+
 HEALTHY = Hang("nothing: all ranks go on; nothing on but py-spy", "healthy")
 """Nobody may be named."""
 
 
 @dataclass
 class Running:
+    hang: Hang
     folder: Path
+    port: int
     ranks: list["subprocess.Popen[bytes]"]
+    """Or the one launcher of all."""
 
     def states(self) -> list[tuple[int, int, str]]:
-        """Pid, start and whether it is stopped: sleeping and running change from moment to moment."""
-        found = [(rank.pid, read_state(rank.pid)) for rank in self.ranks]
+        """Pid, start and whether it is stopped: sleeping and running change from moment to moment. Launcher and loaders too."""
+        pids = [pid for pid in list_pids(PROC) if str(self.folder) in _command(pid)]
+        found = [(pid, read_state(pid)) for pid in pids]
         return [(pid, state.started, "T" if state.is_stopped else "lives") for pid, state in found if state]
+
+    def attach(self, *options: str) -> "subprocess.CompletedProcess[str]":
+        """`forkpoint attach`, with what it is allowed to do here."""
+        argv = [sys.executable, "-m", "forkpoint", "attach", *options]
+        if self.hang.in_namespace:
+            (first,) = Path(f"/proc/{self.ranks[0].pid}/task/{self.ranks[0].pid}/children").read_text().split()
+            argv = ["nsenter", f"--target={first}", "--pid", "--mount", "--uts", "--ipc", "--net", *_CONFINED, *argv]
+        forbidden = self.hang.without_ptrace or self.hang.in_namespace
+        return subprocess.run(
+            argv, capture_output=True, text=True, check=False, preexec_fn=forbid_ptrace if forbidden else None
+        )
+
+    def goes_on(self) -> bool:
+        """Once released, it ends well."""
+        assert self.hang.release is not None
+        self.hang.release(self.folder, self.port)
+        return all(rank.wait(_STARTED_S) == 0 for rank in self.ranks)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"{PROC}/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 @contextmanager
-def running(hang: Hang, port: int) -> Generator[Running]:
+def running(hang: Hang, port: int, starts_s: float = _STARTED_S) -> Generator[Running]:
     """Until it hangs, and as long as it is looked at."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         folder.chmod(0o777)
-        ranks = [_start(hang, rank, port, folder) for rank in range(hang.world)]
+        ranks = [_start(hang, rank, port, folder) for rank in range(hang.world if hang.program == JOB else 1)]
         try:
-            wait_for(lambda: all((folder / f"begun_{rank}").exists() for rank in range(hang.world)))
+            wait_for(lambda: all((folder / f"begun_{rank}").exists() for rank in range(hang.world)), starts_s)
             if hang.kind == "stopped":
                 wait_for((folder / "ready").exists)
                 os.kill(ranks[WHO].pid, signal.SIGSTOP)
             time.sleep(_SETTLES_S)
-            yield Running(folder, ranks)
+            yield Running(hang, folder, port, ranks)
         finally:
-            for rank in ranks:
-                rank.kill()
+            for pid, *_ in Running(hang, folder, port, ranks).states():  # ranks outlive a launcher that is killed
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             for rank in ranks:
                 rank.wait()
 
 
 def _start(hang: Hang, rank: int, port: int, folder: Path) -> "subprocess.Popen[bytes]":
-    world = {"WORLD_SIZE": hang.world, "LOCAL_WORLD_SIZE": hang.world}
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port, **world}
+    """One rank of job.py, or torchrun with all ranks of a program."""
+    if hang.program == JOB:
+        world = {"WORLD_SIZE": hang.world, "LOCAL_WORLD_SIZE": hang.world}
+        numbers = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port, **world}
+        argv = [sys.executable, str(JOB), hang.kind, str(folder)]
+    else:
+        numbers = {"STORE_PORT": _store_port(port)}
+        launcher = ("-m", "torch.distributed.run", f"--nproc-per-node={hang.world}", "--master-addr=127.0.0.1")
+        argv = [sys.executable, *launcher, f"--master-port={port}", "--no-python", "sh", "-c", _EACH_A_HOST]
+        argv += [sys.executable, str(hang.program), str(folder)]
     told = {name: str(number) for name, number in numbers.items()} | {
         "MASTER_ADDR": "127.0.0.1",
         "OMP_NUM_THREADS": "1",
     }
     given = {name: value.format(folder=folder) for name, value in {**hang.env, **hang.by_rank.get(rank, {})}.items()}
+    wrapped = [*(_AS_NOBODY if hang.other_user else ()), *(_IN_NAMESPACE if hang.in_namespace else ()), *argv]
     with (folder / f"log_rank_{rank}.txt").open("w") as log:
         return subprocess.Popen(
-            [*(_AS_NOBODY if hang.other_user else ()), sys.executable, str(JOB), hang.kind, str(folder)],
+            wrapped,
             cwd=folder,
             env={**os.environ, **told, **given},
             stdout=log,
@@ -149,8 +262,8 @@ def _start(hang: Hang, rank: int, port: int, folder: Path) -> "subprocess.Popen[
         )
 
 
-def wait_for(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _STARTED_S
+def wait_for(is_true: Callable[[], bool], limit_s: float = _STARTED_S) -> None:
+    deadline = time.monotonic() + limit_s
     while not is_true():
         if time.monotonic() > deadline:
             raise TimeoutError("the job did not begin")

@@ -5,6 +5,7 @@
 >>> print(verdict.headline)  # doctest: +SKIP
 """
 
+import io
 import os
 from collections.abc import Iterable
 from dataclasses import fields
@@ -105,4 +106,6 @@ def diagnose(
 
 
 def _texts(paths: Paths) -> tuple[str, ...]:
+    if isinstance(paths, io.IOBase):  # its lines would be taken for paths
+        raise UsageError("an open file was given; give its path")
     return (os.fspath(paths),) if isinstance(paths, (str, os.PathLike)) else tuple(os.fspath(path) for path in paths)

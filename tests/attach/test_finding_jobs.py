@@ -101,6 +101,40 @@ def test_a_local_rank_without_a_process_is_lost_only_where_the_launcher_numbers_
         assert [job.lost for job in bare] == [()]
 
 
+def test_ranks_that_an_earlier_run_left_behind_are_not_mixed_with_those_of_this_run() -> None:
+    """Its launcher was killed, its ranks go on, and the job was begun again on the same port."""
+    with (
+        processes(environ(0, 31007), environ(1, 31007)) as earlier,
+        processes(environ(0, 31007), environ(1, 31007)) as now,
+    ):
+        (job,) = jobs_at(31007)
+
+        assert [rank.pid for rank in job.ranks] == now
+        assert job.leftovers == tuple(sorted(earlier))
+        assert "2 ranks of an earlier run of it still run and are not asked" in job.described
+
+
+def test_a_new_run_is_whole_though_the_earlier_one_has_lost_ranks() -> None:
+    """Which launcher began a rank decides: the order in which ranks start does not."""
+    launcher = (
+        "import os, subprocess, sys\n"
+        "told = [dict(os.environ, TORCHELASTIC_RUN_ID='none', RANK=r) for r in os.environ['RANKS'].split()]\n"
+        f"ranks = [subprocess.Popen([sys.executable, '-c', {WAITS!r}], env=one, stdout=-1) for one in told]\n"
+        "print(len([rank.stdout.read(1) for rank in ranks]), flush=True)\n"
+        "[rank.wait() for rank in ranks]\n"
+    )
+    shared = {"WORLD_SIZE": "3", "MASTER_PORT": "31008"}
+    with (
+        processes({**shared, "RANKS": "1 2"}, program=launcher),
+        processes({**shared, "RANKS": "0 1 2"}, program=launcher) as (parent,),
+    ):
+        (job,) = jobs_at(31008)
+
+        parents = {int(Path(f"/proc/{rank.pid}/stat").read_text().rpartition(")")[2].split()[1]) for rank in job.ranks}
+        assert ([rank.rank for rank in job.ranks], parents) == ([0, 1, 2], {parent})
+        assert len(job.leftovers) == 2
+
+
 def test_processes_that_were_named_get_the_ranks_they_were_given() -> None:
     with processes({}, {}) as (one, other):
         assert [rank.rank for rank in job_of_pids([(None, one), (None, other)]).ranks] == [0, 1]

@@ -31,6 +31,11 @@ def test_forkpoint_alone_lists_every_command_once_by_moment(capsys: pytest.Captu
     [
         (["diagnos", "x"], "diagnos: no such command; did you mean diagnose?"),
         (["atach"], "did you mean attach?"),
+        (["attach", "--pid", "1"], "process ids are given without an option: forkpoint attach 4711"),
+        (["attach", "train.py"], "--job chooses a job by its script"),
+        (["diagnose", DEMO, "--format", "json"], "unrecognized argument: --format; --json prints JSON"),
+        (["diagnose", DEMO, "-o", "report.html"], "--html FILE"),
+        (["run", "train.py"], "forkpoint run -- torchrun train.py"),
         (["frobnicate"], "forkpoint alone lists them"),
         ([DEMO], f"{DEMO}: no such command, but a path; did you mean forkpoint diagnose {DEMO}?"),
         (["completion"], "bash|zsh|fish"),
@@ -52,7 +57,19 @@ def test_a_wrong_first_call_says_what_was_meant(
     assert leads in err
 
 
-@for_each("words", [["summarize", "--help"], ["-V"], ["--version"], ["analyze", "--help"], ["completion", "bash"]])
+@for_each(
+    "words",
+    [
+        ["summarize", "--help"],
+        ["-V"],
+        ["--version"],
+        ["analyze", "--help"],
+        ["completion", "bash"],
+        ["help"],
+        ["help", "diagnose"],
+        ["version"],
+    ],
+)
 def test_other_spellings_and_short_forms_are_understood(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     assert "forkpoint" in capsys.readouterr().out

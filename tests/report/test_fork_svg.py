@@ -35,6 +35,14 @@ def test_only_the_suspect_is_coloured() -> None:
     assert 'class="odd' not in draw_fork(replace(verdicts.FOUND, suspects=()))
 
 
+def test_sides_in_the_same_call_at_the_same_line_say_from_where_they_came() -> None:
+    told = texts(render_share(verdict_of("0082", source=True)))
+
+    assert "ranks 0 and 2-3" in told
+    assert "wait in all_reduce from train.py:44" in told
+    assert "waits in all_reduce from train.py:42" in told
+
+
 def test_a_rank_that_did_not_come_stops() -> None:
     assert 'class="stop"' in draw_fork(verdict_of("0003"))
 

@@ -224,7 +224,7 @@ def _process(text: str) -> tuple[int | None, int]:
     """`PID` or `RANK=PID`."""
     rank, equals, pid = text.rpartition("=")
     if not (pid.isascii() and pid.isdecimal()) or (equals and not (rank.isascii() and rank.isdecimal())):
-        raise ArgumentTypeError(f"{text}: must be PID, or RANK=PID")
+        raise ArgumentTypeError(f"{text}: must be PID, or RANK=PID; --job chooses a job by its script, port or id")
     return (int(rank) if equals else None), int(pid)
 
 

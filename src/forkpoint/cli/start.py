@@ -29,6 +29,11 @@ _MEANT = {
 }
 """Other spellings, and words that people try first."""
 
+_OUTPUTS = "--json prints JSON, --html FILE and --md FILE write a page and Markdown"
+_PIDS = "process ids are given without an option: forkpoint attach 4711 4712"
+_INSTEAD = {"--output": _OUTPUTS, "-o": _OUTPUTS, "--format": _OUTPUTS, "--pid": _PIDS, "--pids": _PIDS, "-p": _PIDS}
+"""Options of other tools, and what to use here."""
+
 
 def render_start(commands: Sequence[Command]) -> str:
     """The text of `forkpoint` without arguments."""
@@ -53,11 +58,17 @@ def render_start(commands: Sequence[Command]) -> str:
 
 
 def find_command(argv: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The arguments with the command spelled correctly. Raises UsageError for an unknown command."""
+    """The arguments with the command spelled correctly; `help` and `version` as the options they are elsewhere. Raises
+    UsageError for an unknown command.
+    """
     at = _place_of_command(argv)
     if at is None:
         return list(argv)
     name = argv[at]
+    if name == "help":
+        return [*find_command(argv[at + 1 :], known), "--help"]
+    if name == "version":
+        return ["--version"]
     meant = name if name in known else _MEANT.get(name, "")
     if meant not in known and Path(name).exists():
         raise UsageError(f"{name}: no such command, but a path; did you mean forkpoint diagnose {name}?")
@@ -93,5 +104,6 @@ def refuse_unknown(unknown: Sequence[str], parser: ArgumentParser) -> None:
     """Raises UsageError with a suggestion for the unknown option."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
     known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse lists them nowhere else
-    near = did_you_mean(word.partition("=")[0], known) if word.startswith("-") else None
+    name = word.partition("=")[0]
+    near = (_INSTEAD.get(name) or did_you_mean(name, known)) if word.startswith("-") else None
     raise UsageError(f"unrecognized argument: {word}{f'; {near}' if near else ''} (see {parser.prog} --help)")

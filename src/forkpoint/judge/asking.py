@@ -61,10 +61,8 @@ def ask_log(ranks: tuple[int, ...], incident: Incident) -> str:
 
 def ask_stack(ranks: tuple[int, ...], incident: Incident) -> str:
     """`stack_of` in a few words."""
-    second = "" if _lack_stacks(ranks, incident) else "second "
-    if len(ranks) == 1:
-        return f"a {second}stack of {plain_ranks(ranks)}"
-    return f"{second or 'the '}stacks of {plain_ranks(ranks)}"
+    stacks = f"the {'stack' if len(ranks) == 1 else 'stacks'} of {plain_ranks(ranks)}"
+    return stacks if _lack_stacks(ranks, incident) else f"{stacks} again, ten seconds later,"
 
 
 def _lack_stacks(ranks: tuple[int, ...], incident: Incident) -> list[int]:

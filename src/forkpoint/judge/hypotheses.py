@@ -92,7 +92,7 @@ def _change(repair: Repair, divergence: Divergence | None) -> tuple[str, str]:
         RepairKind.GO_ON: "gone on",
         RepairKind.ISSUE: f"issued {slot}",
         RepairKind.LEAVE_OUT: f"left out {verb(repair.ranks, 'its', 'their')} call at {slot}",
-        RepairKind.FIT: f"brought the same to {slot}",
+        RepairKind.FIT: f"made the same call at {slot}",
         RepairKind.ORDER: "kept to one order of calls",
     }[repair.kind]
     return name_ranks(repair.ranks) if repair.ranks else "all ranks", done

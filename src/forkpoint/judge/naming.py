@@ -63,7 +63,7 @@ def _named(finding: Finding, contrast: Contrast, summary: str) -> Finding:
     words, who = first_words(without_times(contrast.own)), plain_ranks(contrast.ranks)
     did = {
         Cause.HOST_STALL: f"{verb(contrast.ranks, 'is', 'are')} stuck on {verb(contrast.ranks, 'its host', 'their hosts')}",
-        Cause.METADATA_MISMATCH: "brought something else than the others",
+        Cause.METADATA_MISMATCH: "used other arguments than the others",
     }.get(finding.cause, "did something else than the others")
     return replace(
         finding,

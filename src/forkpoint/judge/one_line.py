@@ -43,7 +43,7 @@ def read_one_line(
         Cause.METADATA_MISMATCH,
         (),
         f"{wait}, with arguments, roots or splits that differ, or in different rounds of its loop",
-        "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which number and which sizes has each?",
+        "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which number and which sizes has each?",
         alternatives=(Cause.DIVERGENT_PATH,),
         supports=cited,
         asks="the dumps of all ranks",

@@ -4,9 +4,9 @@ from forkpoint.judge.calls import issuing, pairs_wrongly, went_without
 from forkpoint.judge.cite import live_stack, verb
 from forkpoint.judge.departures import Departed, Departure
 from forkpoint.judge.refusal import Refusal
-from forkpoint.judge.stacks import Handling
+from forkpoint.judge.stacks import Handling, PartedStacks
 from forkpoint.judge.telling import call_of, others, raised, wait_for, waiting
-from forkpoint.model.headline import definite, plain_call, plain_place, plain_ranks, with_endings
+from forkpoint.model.headline import UNKNOWN_CALL, definite, plain_call, plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, Shift
 
 
@@ -21,7 +21,7 @@ def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
         return _tell_ring(divergence, incident)
     if odd and odd == divergence.sides[0]:
         own = next(c for c in divergence.cohorts if set(c.ranks) & set(odd))
-        return (f"{plain_ranks(odd)} called {call_of(own)}, and the others never came to that call",)
+        return (f"{plain_ranks(odd)} called {call_of(own)}, and the others never made that call",)
     stack = live_stack(odd[0], incident)
     place = plain_place(stack.stack) if stack else None
     main = (
@@ -83,7 +83,7 @@ def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     ranks = present[0].ranks
     who = others(ranks, odd, incident)
     wait = verb(ranks, "waits", "wait")
-    came = f"{plain_ranks(odd)} did not come to {definite(call_of(present[0]))}, where {who} {wait}"
+    came = f"{plain_ranks(odd)} never called {definite(call_of(present[0]))}, where {who} {wait}"
     if divergence.channel and odd == divergence.channel[:1]:
         came = f"{plain_ranks(odd)} sent no message to {who}, which {wait} for it in {call_of(present[0])}"
         if (target := _sends_to(odd[0], incident)) not in (None, divergence.channel[1]):
@@ -132,11 +132,12 @@ def _tell_uneven(divergence: Divergence, shift: Shift, many: str) -> tuple[str, 
     assert divergence.channel is not None  # the caller has looked
     source, target = divergence.channel
     more, fewer = (target, source) if shift.by < 0 else (source, target)
-    calls = ("recv", "sends to it") if more == target else ("send", "recvs from it")
+    called, other = ("recv", "sent to it") if more == target else ("send", "received from it")
+    times = "once more" if many == "one" else f"{many} more times"
     own = next((c for c in divergence.cohorts if c.op and more in c.ranks), None)
     place = plain_place(own.stack) if own else None
-    told = f"rank {more} made {many} {calls[0]} more{f' ({place})' if place else ''} than rank {fewer} made {calls[1]}"
-    return with_endings(told, " between the same collectives", ": one of them skipped a message or added one")
+    told = f"rank {more} called {called}{f' ({place})' if place else ''} {times} than rank {fewer} {other}"
+    return with_endings(told, " between the same collectives", ": one of them skipped or added a message")
 
 
 def _towards(divergence: Divergence) -> str:
@@ -145,6 +146,22 @@ def _towards(divergence: Divergence) -> str:
         return ""
     source, target = divergence.channel
     return f" to rank {target}" if divergence.odd[0] == source else f" from rank {source}"
+
+
+def tell_parted(parted: PartedStacks, incident: Incident) -> tuple[str, ...]:
+    """From stacks alone: `rank 3 left the path of the others at train.py:30: it waits in barrier at train.py:36, the other 3 ...`."""
+    usual, own = parted.divergence.cohorts
+    turn, stand = parted.place.partition(" ")[0], plain_place(own.stack)
+    main = f"{plain_ranks(own.ranks)} left the path of the others"
+    at = "" if turn == stand else f" at {turn}"
+    rest = f"{others(usual.ranks, own.ranks, incident)} {_waits(usual)}"
+    return (f"{main}{at}: {verb(own.ranks, 'it', 'they')} {_waits(own)}, {rest}", f"{main} at {turn}")
+
+
+def _waits(cohort: Cohort) -> str:
+    """`waits in all_reduce at train.py:40`; `waits at train.py:40` where the call is torch's own, as in a backward pass."""
+    wait, place = verb(cohort.ranks, "waits", "wait"), plain_place(cohort.stack)
+    return f"{wait} at {place}" if cohort.op == UNKNOWN_CALL and place else f"{wait} in {call_of(cohort)}"
 
 
 def tell_refusal(refusal: Refusal, incident: Incident) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ def _calls_differ(divergence: Divergence, incident: Incident) -> Iterator[Hypoth
         divergence=divergence,
         asks="printing the line and shape of that call on every rank",
     )
-    arguments = replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} brought other arguments to {slot}")
+    arguments = replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} used other arguments at {slot}")
     fits = divergence.how is not PartingKind.METADATA or (
         same_op(divergence) and same_call_site(divergence) is not False
     )
@@ -262,7 +262,7 @@ def _other_arguments(divergence: Divergence, incident: Incident) -> Iterator[Hyp
         yield Hypothesis(
             Cause.METADATA_MISMATCH,
             ranks,
-            f"{name_ranks(ranks)} brought {brought} elements to {slot}, {name_ranks(waiting.ranks)} {size}",
+            f"{name_ranks(ranks)} passed {brought} elements to {slot}, {name_ranks(waiting.ranks)} {size}",
             f"the dump of {name_ranks(ranks)}{on_hosts(ranks, incident)} beside the others",
             alternatives=(Cause.DIVERGENT_PATH,),
             supports=(*(cite_event(e) for e in alike[:2]), *cite_divergence(divergence, incident)),

@@ -63,7 +63,7 @@ def _held_outside(outside: list[LiveStack], inside: list[LiveStack]) -> Iterator
         f"py-spy dump --native --pid <pid of rank {ranks[0]}>, twice: is it at the same line?",
         supports=cited,
         plain=f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} stuck at {places.pop()}" if len(places) == 1 else "",
-        asks=f"a second stack of rank {ranks[0]}",
+        asks=f"the stack of rank {ranks[0]} again, ten seconds later,",
     )
     yield Hypothesis(
         Cause.NEVER_JOINED if making else Cause.DIVERGENT_PATH,
@@ -148,12 +148,12 @@ def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
         Cause.DIVERGENT_PATH,
         parted.odd,
         f"{who} took another path at {parted.place}",
-        "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?",
+        "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which call did each make, with which sizes?",
         supports=parted.evidence,
         asks="the dumps of all ranks",
     )
     yield path
-    yield replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} brought another size to an earlier call")
+    yield replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} used another size in an earlier call")
 
 
 def read_other_lines(incident: Incident) -> Iterator[Hypothesis]:
@@ -171,12 +171,14 @@ def read_other_lines(incident: Incident) -> Iterator[Hypothesis]:
     named, left = (sides[0], ()) if one_odd else ((), each if messages else sides[:MAX_SIDES])
     who = who_is_meant(named, left)
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
-    decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
+    decides = (
+        "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which call did each make, and in which order?"
+    )
     at = plain_place(standings[sides[0][0]].stack) if one_odd else None
     for cause, says, others in (
         (
             Cause.DIVERGENT_PATH,
-            "took another path, or brought another size to an earlier call",
+            "took another path, or used another size in an earlier call",
             (Cause.METADATA_MISMATCH,),
         ),
         (Cause.ORDER_INVERSION, "made the same calls in another order", ()),

@@ -46,11 +46,13 @@ def wait_for(divergence: Divergence | None, apart: Collection[int], incident: In
     place = plain_place(found[0].stack)
     calls = {plain_call(cohort.op) for cohort in found}
     within = f" in {calls.pop()}" if len(calls) == 1 else ""
-    wait = (
-        "waited" if cut_off(incident) & set(ranks) else verb(ranks, "waits", "wait")
-    )  # their connection is closed by now
-    they = f"{others(ranks, apart, incident)} {wait} for {verb(apart, 'it', 'them')}{within}"
-    return (f"; {they}", *([f" ({place})"] if place and len(found) == 1 else []))
+    return (f"; {they_wait(ranks, apart, incident)}{within}", *([f" ({place})"] if place and len(found) == 1 else []))
+
+
+def they_wait(ranks: Collection[int], apart: Collection[int], incident: Incident) -> str:
+    """`the other 7 wait for it`; `waited` where their connection is closed by now."""
+    wait = "waited" if cut_off(incident) & set(ranks) else verb(ranks, "waits", "wait")
+    return f"{others(ranks, apart, incident)} {wait} for {verb(apart, 'it', 'them')}"
 
 
 def everyone(divergence: Divergence, incident: Incident) -> str:
@@ -111,15 +113,15 @@ _DID = {
     Cause.DIVERGENT_PATH: ("left the path of the others", "ranks took different paths"),
     Cause.ORDER_INVERSION: ("made the same calls in another order", "ranks made the same calls in different orders"),
     Cause.METADATA_MISMATCH: (
-        "brought other arguments to a call than the others",
-        "ranks brought arguments to one call that do not fit together",
+        "made a call with other arguments than the others",
+        "ranks made one call with arguments that do not match",
     ),
-    Cause.HOST_STALL: ("did not come to the call in which the others wait", "ranks are held on their hosts"),
+    Cause.HOST_STALL: ("did not reach the call in which the others wait", "ranks are stuck on their hosts"),
     Cause.GPU_STALL: ("waits for work on its GPU", "a GPU does not finish its work"),
     Cause.TRANSPORT: ("cannot reach its peers", "all ranks are in one call, and the network does not deliver"),
     Cause.RANK_LOST: ("is gone", "a rank is gone"),
     Cause.NEVER_JOINED: ("never joined the job", "not all ranks joined the job"),
-    Cause.STRAGGLER: ("came later than the timeout allows", "a rank came later than the timeout allows"),
+    Cause.STRAGGLER: ("was later than the timeout allows", "a rank was later than the timeout allows"),
     Cause.SILENT_CORRUPTION: ("held other values than its replicas", "replicas that must be equal are not"),
     Cause.HEALTHY: ("", "nothing wrong was found"),
     Cause.INCONCLUSIVE: ("", "the evidence does not decide what went wrong"),
@@ -147,7 +149,7 @@ _MAX_SIDES = 3
 _PERHAPS = {
     Cause.DIVERGENT_PATH: "made another call than the others",
     Cause.ORDER_INVERSION: "made the same calls in another order",
-    Cause.METADATA_MISMATCH: "brought another size, root or split",
+    Cause.METADATA_MISMATCH: "used another size, root or split",
     Cause.HOST_STALL: "is stuck on its host",
     Cause.RANK_LOST: "is gone",
     Cause.NEVER_JOINED: "never joined the job",

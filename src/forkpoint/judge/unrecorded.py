@@ -122,7 +122,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
             Cause.DIVERGENT_PATH,
             (),
             f"{who_is_meant((), places[:MAX_SIDES])} made another call than the others, or the same with another size",
-            "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?",
+            "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which call did each make, and in which order?",
             alternatives=(Cause.METADATA_MISMATCH,),
             sides=places[:MAX_SIDES],
             supports=(*(standings[side[0]].evidence for side in places[:3]), cite_event(events[0])),
@@ -135,7 +135,7 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
     size = Hypothesis(
         Cause.METADATA_MISMATCH,
         named,
-        f"{who} brought another size to one call",
+        f"{who} used another size in one call",
         decides,
         sides=sides,
         supports=cited,
@@ -173,7 +173,7 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
     silent = find_unstopped({p.rank for p in told}, incident)
     place = f"{view.desc or view.group or 'the group'} seq {view.seq}" if view.seq is not None else "that call"
     for progress, cause, says in (
-        (view.other, Cause.METADATA_MISMATCH, "brought another call or size"),
+        (view.other, Cause.METADATA_MISMATCH, "made another call, or used another size"),
         (view.behind, Cause.DIVERGENT_PATH, "took another path"),
         (view.behind, Cause.HOST_STALL, "is stuck on its host"),
         (view.ahead, Cause.DIVERGENT_PATH, "made a call that the others did not make, or skipped one"),

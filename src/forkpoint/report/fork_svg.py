@@ -6,10 +6,10 @@ from html import escape as escape_html
 
 from msgspec import Struct
 
-from forkpoint.model.headline import plain_call, plain_place
+from forkpoint.model.frames import user_frames
+from forkpoint.model.headline import plain_call, plain_line, plain_place, plain_ranks
 from forkpoint.model.incident import Cohort, Role
 from forkpoint.model.verdict import Cause, Verdict
-from forkpoint.model.world import format_ranks
 from forkpoint.report.describe import count_of, suspects_first
 from forkpoint.report.escape import escape
 
@@ -66,20 +66,28 @@ def _sides(verdict: Verdict) -> tuple[_Side, _Side] | None:
         return _side(cohorts[0], rest, odd=False), _side(cohorts[0], verdict.suspects, odd=True)
     odd = [cohort for cohort in cohorts if not suspects.isdisjoint(cohort.ranks)]
     others = sorted((c for c in cohorts if suspects.isdisjoint(c.ranks)), key=lambda c: -len(c.ranks))
-    if odd and others:
-        return _side(others[0], others[0].ranks, odd=False), _side(odd[0], odd[0].ranks, odd=True)
-    if len(others) > 1:
-        return _side(others[0], others[0].ranks, odd=False), _side(others[1], others[1].ranks, odd=False)
-    return None
+    if not others or len(odd) + len(others) < 2:
+        return None
+    usual, other = others[0], odd[0] if odd else others[1]
+    callers = _callers(usual, other)
+    return _side(usual, usual.ranks, callers[0], odd=False), _side(other, other.ranks, callers[1], odd=bool(odd))
 
 
-def _side(cohort: Cohort, ranks: tuple[int, ...], *, odd: bool) -> _Side:
+def _callers(one: Cohort, other: Cohort) -> tuple[str | None, str | None]:
+    """Of two sides in the same call at the same line: the lines from which they came there."""
+    lines = [[plain_line(f.filename, f.line) for f in user_frames(cohort.stack)] for cohort in (one, other)]
+    if plain_call(one.op) != plain_call(other.op) or lines[0][:1] != lines[1][:1]:
+        return None, None
+    return next(((a, b) for a, b in zip(*lines, strict=False) if a != b), (None, None))
+
+
+def _side(cohort: Cohort, ranks: tuple[int, ...], caller: str | None = None, *, odd: bool) -> _Side:
     if cohort.op is None or cohort.role in _AWAY:
         where = _LAST.sub(lambda last: f"last called {plain_call(last[1])}", cohort.where or "did not reach it")
         return _Side(ranks, where, stops=True, odd=odd)
     call, place = plain_call(cohort.op), plain_place(cohort.stack)
     short = f"{_DOES.get(cohort.role, _IS)[len(ranks) > 1]} {call}"
-    full = f"{short} at {place}" if place else short
+    full = f"{short} from {caller}" if caller else f"{short} at {place}" if place else short
     return _Side(ranks, full if len(full) <= _MAX_TEXT else short, stops=False, odd=odd)
 
 
@@ -89,9 +97,8 @@ def _place(verdict: Verdict) -> str:
 
 
 def _label(side: _Side, y: int) -> list[str]:
-    named = f"{'rank' if len(side.ranks) == 1 else 'ranks'} {format_ranks(side.ranks, 4)}"
     x = _FORK + 36
-    return [_text(x, y, named, "odd-name" if side.odd else "name"), _text(x, y + 19, side.did, "did")]
+    return [_text(x, y, plain_ranks(side.ranks), "odd-name" if side.odd else "name"), _text(x, y + 19, side.did, "did")]
 
 
 def _stop(y: int) -> str:

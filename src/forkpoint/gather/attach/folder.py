@@ -80,7 +80,7 @@ def describe_seen(job: LiveJob, seen: Seen, gpus: tuple[Gpu, ...] | str) -> Atta
     ranks = tuple(_asked(rank, host, seen, by_pid.get(rank.pid)) for rank in job.ranks)
     notes = [f"GPU {gpu.index}: {gpu.lost}" for gpu in gpus if gpu.lost] if not isinstance(gpus, str) else []
     still_s = round(seen.still_s, 1)
-    return Attached(job.title, job.world_size, ranks, job.lost, still_s, tuple(notes), seen.groups)
+    return Attached(job.title, job.world_size, ranks, job.lost, still_s, (*job.notes, *notes), seen.groups)
 
 
 def _asked(rank: LiveRank, host: str, seen: Seen, gpu: Gpu | None) -> AskedRank:

@@ -4,7 +4,7 @@ import os
 import pwd
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,12 +58,21 @@ class LiveJob:
     ranks: tuple[LiveRank, ...]
     lost: tuple[int, ...]
     """Ranks that the launcher started here and whose process is gone."""
+    leftovers: tuple[int, ...] = ()
+    """Pids of ranks of an earlier run with the same rendezvous, which go on: killing a launcher does not end its ranks."""
 
     @property
     def described(self) -> str:
         here = f"{self.title}: {name_ranks(rank.rank for rank in self.ranks)} of {self.world_size or '?'}"
         pids = " ".join(str(rank.pid) for rank in self.ranks[:8] if rank.pid)
-        return f"{here} (pids {pids})" if pids else here
+        return "; ".join((f"{here} (pids {pids})" if pids else here, *self.notes))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if not self.leftovers:
+            return ()
+        pids = " ".join(map(str, self.leftovers[:8]))
+        return (f"{len(self.leftovers)} ranks of an earlier run of it still run and are not asked (pids {pids})",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ def find_jobs(proc: str = PROC) -> list[LiveJob]:
     by_job: dict[tuple[str, ...], list[LiveRank]] = {}
     for rank in _without_helpers(_without_launchers(found, environs), proc):
         by_job.setdefault(_job_key(rank, proc), []).append(rank)
-    jobs = [_make_job(ranks, proc) for ranks in by_job.values()]
+    jobs = [_newest_run(ranks, proc) for ranks in by_job.values()]
     return sorted(jobs, key=lambda job: min(rank.pid for rank in job.ranks))
 
 
@@ -185,6 +194,33 @@ def _namespace(pid: int, proc: str) -> str:
         return str((Path(proc) / str(pid) / "ns" / "net").readlink())
     except OSError:
         return ""
+
+
+def _newest_run(ranks: Sequence[LiveRank], proc: str) -> LiveJob:
+    """Of ranks with one rendezvous. Two processes of one rank belong to two runs: told apart by their launcher, then by
+    when they started.
+    """
+    if len({rank.rank for rank in ranks}) == len(ranks):
+        return _make_job(ranks, proc)
+    runs: list[dict[int, LiveRank]] = []
+    by_launcher: dict[int, list[LiveRank]] = {}
+    for rank in sorted(ranks, key=lambda rank: _started(rank.pid)):
+        launcher = _parent(rank.pid) if "TORCHELASTIC_RUN_ID" in rank.environ else 0
+        by_launcher.setdefault(launcher, []).append(rank)
+    for launched in by_launcher.values():
+        runs.append({})
+        for rank in launched:
+            if rank.rank in runs[-1]:
+                runs.append({})
+            runs[-1][rank.rank] = rank
+    newest = max(runs, key=lambda run: max(_started(rank.pid) for rank in run.values()))
+    earlier = sorted(rank.pid for run in runs if run is not newest for rank in run.values())
+    return replace(_make_job(list(newest.values()), proc), leftovers=tuple(earlier))
+
+
+def _started(pid: int) -> int:
+    state = read_state(pid)
+    return state.started if state else 0
 
 
 def _make_job(ranks: Sequence[LiveRank], proc: str) -> LiveJob:

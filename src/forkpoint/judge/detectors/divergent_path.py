@@ -64,7 +64,14 @@ from forkpoint.judge.log_lines import (
     find_lone_notice,
     find_step_parting,
 )
-from forkpoint.judge.path_headlines import tell_calls, tell_departure, tell_handling, tell_parting, tell_refusal
+from forkpoint.judge.path_headlines import (
+    tell_calls,
+    tell_departure,
+    tell_handling,
+    tell_parted,
+    tell_parting,
+    tell_refusal,
+)
 from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
 from forkpoint.judge.set_up import find_absent_at_set_up, find_all_making_a_group, is_alone_in_group
 from forkpoint.judge.stacks import (
@@ -159,7 +166,7 @@ def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
         return None
     named = replace(divergence, odd=divergence.unknown)
     told = f"only rank {notice.rank} logged: {notice.text}; it did not come to {describe_slot(divergence)}, where all others wait"
-    plain = f"only rank {notice.rank} {_logged(notice)}, and it did not come to the call in which the others wait"
+    plain = f"only rank {notice.rank} {_logged(notice)}, and it did not reach the call in which the others wait"
     finding = _finding(named, named.odd, told, LIKELY, incident)
     return replace(finding, evidence=(cite_event(notice), *finding.evidence), headlines=(plain,))
 
@@ -228,10 +235,8 @@ def _by_stacks(incident: Incident) -> Finding | None:
     parted = None if has_ops(incident) else find_parted_stacks(incident)
     if parted and parted.cannot_misfit:
         told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
-        plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
-        lines = with_endings(plain, "; since then all ranks wait for each other")
         finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
-        return replace(finding, evidence=parted.evidence, headlines=lines)
+        return replace(finding, evidence=parted.evidence, headlines=tell_parted(parted, incident))
     if making := find_all_making_a_group(incident):
         file, line = making[0].place[0]
         told = (

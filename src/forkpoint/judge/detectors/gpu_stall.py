@@ -115,7 +115,7 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
         finding = _finding(divergence, held, summary, STRONG, incident)
         whose = f"the GPU{'s' if len(held) > 1 else ''} of {plain_ranks(held)}"
         began = f"{whose} never started {shared_call(divergence)}, which runs on the others"
-        finding = replace(finding, headlines=with_endings(began, ": earlier work occupies it"))
+        finding = replace(finding, headlines=with_endings(began, ": earlier work there has not finished"))
         yield _with_faults(finding, _faults(held, incident), failed=True)
         return
     faults = [fault for fault in _faults(divergence.sides[0], incident) if fault.timely]

@@ -48,7 +48,7 @@ from forkpoint.judge.stacks import (
     waits_for_gpu,
 )
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
-from forkpoint.judge.telling import wait_for
+from forkpoint.judge.telling import they_wait, wait_for
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import (
     bare_name,
@@ -59,7 +59,7 @@ from forkpoint.model.frames import (
     user_frames,
     without_runtime,
 )
-from forkpoint.model.headline import plain_place, plain_ranks, quoted, with_endings
+from forkpoint.model.headline import UNKNOWN_CALL, plain_call, plain_place, plain_ranks, quoted, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.op import Frame, Stack
@@ -277,9 +277,7 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         finding,
         summary=f"{name_ranks(ranks)} did not reach a barrier and did not fail either; {waited}",
         evidence=(*(cite_event(e) for e in told[:2]), *alive[:2]),
-        headlines=(
-            f"{plain_ranks(ranks)} did not come to a barrier, and did not fail either; the others gave up there",
-        ),
+        headlines=(f"{plain_ranks(ranks)} did not reach a barrier, and did not fail either; the others gave up there",),
     )
 
 
@@ -310,10 +308,9 @@ def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Inciden
 
 def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incident) -> tuple[str, ...]:
     """`Rank 3's host is in `loads` (data.py:88); the other 7 wait for it in all_reduce.`"""
-    wait = wait_for(incident.divergence, behind, incident)
+    wait = wait_for(incident.divergence, behind, incident) or _wait_by_stacks(behind, incident)
     if not stacks:
-        came = f"{plain_ranks(behind)} did not come to the call in which the others wait"
-        return with_endings(came, *wait)
+        return with_endings(f"{plain_ranks(behind)} did not reach the call in which the others wait", *wait)
     place = plain_place(stacks[0].stack)
     at = f" ({place})" if place else ""
     doing = f"rank {stacks[0].rank} is still in {_what_is_called(stacks[0].stack)}{at}"
@@ -322,8 +319,19 @@ def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incid
         at = f" ({kept.pop()})" if len(kept) == 1 else ""
         doing = f"rank {stacks[0].rank} has ended its program, and its process waits for another of its threads{at}"
     if len(behind) > 1:
-        return with_endings(f"{plain_ranks(behind)} did not come to the call of the others", f"; {doing}")
-    return (*with_endings(doing, *wait), *with_endings(f"{plain_ranks(behind)} is held on its host", *wait))
+        return with_endings(f"{plain_ranks(behind)} did not reach the call of the others", f"; {doing}")
+    return (*with_endings(doing, *wait), *with_endings(f"{plain_ranks(behind)} is stuck on its host", *wait))
+
+
+def _wait_by_stacks(behind: tuple[int, ...], incident: Incident) -> tuple[str, ...]:
+    """As `wait_for`, where no call was recorded: the stacks show who waits, and where."""
+    found = [s for rank, s in find_standings(incident).items() if rank not in behind and is_waiting_for_ranks(s.stack)]
+    if incident.divergence is not None or not found:
+        return ()
+    calls, places = {plain_call(s.called) for s in found}, {plain_place(s.stack) for s in found}
+    within = f" in {calls.pop()}" if len(calls) == 1 and UNKNOWN_CALL not in calls else ""
+    they = they_wait([s.rank for s in found], behind, incident)
+    return (f"; {they}{within}", *(f" ({place})" for place in places if place and len(places) == 1))
 
 
 def _what_is_called(stack: Stack) -> str:

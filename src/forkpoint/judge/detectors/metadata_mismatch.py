@@ -82,8 +82,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         what = "was split differently on one rank" if _is_all_to_all(divergence) else "had more than one root"
         says = f'or a call before it {what}: rank {rank} printed "{odd.own}", the others "{odd.usual}"'
         finding = _finding(named, says, LIKELY, incident)
-        did = "split its data differently from" if _is_all_to_all(divergence) else "took another root than"
-        plain = f"rank {rank} {did} the others in {_call(divergence)} or one before; what it printed there differs"
+        did = "split its data differently from" if _is_all_to_all(divergence) else "used another root than"
+        where = f"{_call(divergence)} or an earlier one"
+        plain = f"rank {rank} {did} the others in {where}; it printed other values than they did"
         yield replace(finding, evidence=(*odd.evidence, *finding.evidence), headlines=(plain,))
     elif divergence.how is PartingKind.STUCK and (told := find_two_roots(divergence, incident)):
         senders = sorted(e.rank for e in told if e.rank is not None)
@@ -172,7 +173,7 @@ def _noticed(notice: LogEvent, incident: Incident) -> Finding:
         probes=(Probe("print rank, input splits and output splits right before this call on every rank"),),
         fixes=(Fix("exchange the splits after the last change to what is sent, right before the call"),),
         headlines=with_endings(
-            f"rank {notice.rank} brought other splits to an all_to_all than its peers",
+            f"rank {notice.rank} called an all_to_all with other splits than its peers expect",
             f'; it alone logged "{words}"' if (words := first_words(notice.text)) else "",
         ),
     )
@@ -202,31 +203,37 @@ def _headlines(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     usual = max((c for c in cohorts if c is not own), key=lambda c: len(c.ranks), default=None)
     wrong = "; it did not hang, and the data is wrong" if divergence.hang_seq is None else ""
     if own is None or usual is None:
-        if len(cohorts) == 2:
-            one, other = (plain_ranks(c.ranks) for c in cohorts)
-            return with_endings(f"what {one} brought to {_call(divergence)} does not fit what {other} brought", wrong)
-        who = plain_ranks([rank for c in cohorts for rank in c.ranks])
-        return with_endings(f"{who} brought tensors to {_call(divergence)} that do not fit together", wrong)
-    than = others(usual.ranks, own.ranks, incident)
-    what, differ = _difference(own, usual)
-    main = f"{plain_ranks(own.ranks)} called {_call(divergence)} with another {what} than {than}"
-    return (*with_endings(main, differ, wrong), *with_endings(main, wrong))
+        what = "dtypes" if len({c.sizes for c in cohorts}) == 1 else "sizes"
+        who = [plain_ranks(c.ranks) for c in cohorts]
+        against = f": those of {who[0]} against those of {who[1]}" if len(who) == 2 else ""
+        every = plain_ranks([rank for c in cohorts for rank in c.ranks])
+        return with_endings(f"{every} called {_call(divergence)} with {what} that do not match", against, wrong)
+    than, who = others(usual.ranks, own.ranks, incident), plain_ranks(own.ranks)
+    what, values = _difference(own, usual)
+    told = f"{who} called {_call(divergence)} with another {what} than {than}"
+    if not values:
+        return with_endings(told, wrong)
+    exact = f"{who} called {_call(divergence)} with {what} {values[0]}, {than} with {values[1]}"
+    return (*with_endings(exact, wrong), *with_endings(told, wrong))
 
 
-def _difference(own: Cohort, usual: Cohort) -> tuple[str, str]:
-    """`size`, `: [8] against [12]`."""
-    if own.sizes != usual.sizes and own.sizes and usual.sizes:
-        return "size", f": {list(own.sizes[0])} against {list(usual.sizes[0])}"
-    if own.dtypes != usual.dtypes and own.dtypes and usual.dtypes:
-        return "dtype", f": {own.dtypes[0]} against {usual.dtypes[0]}"
-    return "size", ""
+def _difference(own: Cohort, usual: Cohort) -> tuple[str, tuple[str, str] | None]:
+    """`size`, (`[8]`, `[12]`): of the first tensors that differ."""
+    sizes = next(
+        ((list(one), list(other)) for one, other in zip(own.sizes, usual.sizes, strict=False) if one != other), None
+    )
+    if sizes:
+        return "size", (str(sizes[0]), str(sizes[1]))
+    if own.sizes == usual.sizes and own.dtypes != usual.dtypes and own.dtypes and usual.dtypes:
+        return "dtype", (own.dtypes[0], usual.dtypes[0])
+    return "size", None
 
 
 def _plain_refusal(rank: int | None, event: LogEvent, divergence: Divergence) -> tuple[str, ...]:
     who = "a rank" if rank is None else f"rank {rank}"
     sizes = f" ({event.detail('sent')} bytes, not {event.detail('expected')})"
     return with_endings(
-        f"ranks brought different sizes to {_call(divergence)}", f": {who} got more than it expected", sizes
+        f"ranks called {_call(divergence)} with different sizes", f": {who} got more than it expected", sizes
     )
 
 

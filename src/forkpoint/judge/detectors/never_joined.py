@@ -182,6 +182,8 @@ def _group_not_made(incident: Incident) -> Iterator[Finding]:
     if incident.divergence is not None or not told or not everyone:
         return
     waited = name_ranks(sorted(rank for rank in heard if rank is not None))
+    places = dict.fromkeys(place for one in (*told, *stacks) if (place := plain_place(one.stack)))
+    at = f" at {' and '.join(places)}" if 0 < len(places) <= 2 else ""
     yield Finding(
         detector=NAME,
         cause=Cause.NEVER_JOINED,
@@ -194,7 +196,8 @@ def _group_not_made(incident: Incident) -> Iterator[Finding]:
         probes=(Probe("print rank and members right before each new_group, on every rank"),),
         fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
         headlines=(
-            "every rank was creating a process group, and a member never came: they create different groups, or in different orders",
+            f"every rank was creating a process group{at}, and a member never came: they create different groups, or in different orders",
+            "every rank was creating a process group, and a member never came: they create different groups",
         ),
     )
 

@@ -40,7 +40,7 @@ from forkpoint.model.world import name_ranks
 NAME = "order-inversion"
 _SHOWN = 4
 _PAIR = 2
-_THREADS = "two threads make calls in one group, and nothing puts them in one order on all ranks"
+_THREADS = "two threads use one group, and nothing keeps their calls in the same order on all ranks"
 
 _OWN_GROUP = Fix("give the thread a process group of its own (new_group on all ranks), or call from one thread only")
 
@@ -122,9 +122,10 @@ def _ring_headlines(divergence: Divergence, incident: Incident) -> tuple[str, ..
             f"rank {one[0]} waits in {_plainly(one[1])} and rank {other[0]} in {_plainly(other[1])}, each for the other"
         )
         return with_endings(main, why)
-    return with_endings(
-        f"{plain_ranks(ring)} wait for each other in a circle, each in a group that the next has not come to", why
-    )
+    places = dict.fromkeys(p for rank in ring if (p := plain_place(_first(rank, incident).op.stack)))
+    at = f" ({' and '.join(places)})" if 0 < len(places) <= _PAIR else ""
+    main = f"{plain_ranks(ring)} wait in a circle, each for the next, in different groups"
+    return (*with_endings(f"{main}{at}", why), *with_endings(main, why))
 
 
 def _plainly(position: Position) -> str:

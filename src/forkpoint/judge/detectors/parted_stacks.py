@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from forkpoint.judge.cite import inconclusive, what_would_decide
+from forkpoint.judge.path_headlines import tell_parted
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.stacks import find_parted_stacks
 from forkpoint.judge.symptom import has_ops
-from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Action, Finding
 from forkpoint.model.world import name_ranks
@@ -20,9 +20,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     summary = (
         f"{name_ranks(parted.odd)} left the path of the others at {parted.place}, and all ranks wait for each other: either "
-        "another branch was taken, or another size was brought to a call that the others have finished"
+        "another branch was taken, or another size was used in a call that the others have finished"
     )
-    plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
     fork, wanted = parted.divergence, what_would_decide(incident)
     yield inconclusive(
         summary,
@@ -31,5 +30,5 @@ def find(incident: Incident) -> Iterator[Finding]:
         suspects=parted.odd,
         action=Action.FIX_CODE,
         divergence=fork,
-        headlines=(plain,),
+        headlines=tell_parted(parted, incident),
     )

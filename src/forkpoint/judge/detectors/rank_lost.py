@@ -104,20 +104,21 @@ def _headlines(lost: list[Departed], incident: Incident) -> tuple[str, ...]:
 def _plain_end(lost: Departed, ranks: tuple[int, ...]) -> str:
     """As if all `ranks` had ended like this one."""
     was, its = f"{plain_ranks(ranks)} {verb(ranks, 'was', 'were')}", verb(ranks, "its", "their")
+    gone = f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} gone or stopped"
     if lost.fault:
         return f"{was} lost with {its} GPU: {lost.fault.name}"
     if lost.kill:
         return f"{was} killed by the out-of-memory killer of {lost.kill.host or 'its node'}"
     if lost.asked:
-        return f"{plain_ranks(ranks)} left no dump and did not answer when asked for a stack: gone or stopped"
+        return f"{gone}: {verb(ranks, 'it', 'they')} left no dump and did not answer when asked for a stack"
     if lost.exit and lost.event is lost.exit.event:
         stopped = lost.event is not None and lost.event.pattern == "agent-stopped"
         return f"{was} stopped with the agent of {its} node" if stopped else f"{was} ended by {lost.exit.signal}"
     if lost.event:
         words = first_words(lost.event.text)
         return f"{was} lost: {words}" if words else f"{was} lost"
-    left = verb(ranks, "left no dump, and its log ends", "left no dumps, and their logs end")
-    return f"{plain_ranks(ranks)} {left} without a word about the failure: gone or stopped"
+    left = verb(ranks, "it left no dump, and its log ends", "they left no dumps, and their logs end")
+    return f"{gone}: {left} without mentioning a failure"
 
 
 def _may_be_many(lost: list[Departed], incident: Incident) -> bool:

@@ -54,7 +54,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         fixes=(Fix("raise the timeout of this group above the longest honest wait, or shorten the work before it"),),
         headlines=(
             (
-                f"{plain_ranks(ranks)} came to {shared_call(divergence)} {_up_to(late)} s after "
+                f"{plain_ranks(ranks)} reached {shared_call(divergence)} {_up_to(late)} s after "
                 f"{others([r for r in divergence.sides[0] if r not in late], ranks, incident)}, later than the timeout allows"
             ),
         ),
@@ -84,14 +84,14 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         waited = [e for e in incident.capture.events if e.kind is LogKind.PEER_TIMEOUT]
         told = f"every rank was at {user_place(waited[0].stack)}; {name_ranks(late)} came when the others had timed out there and gone"
         closed = [e for e in find_closings(incident) if e.rank in late]
-        plain = f"{plain_ranks(late)} came to {plain_place(waited[0].stack) or 'the call'} when the others had timed out there and gone"
+        plain = f"{plain_ranks(late)} reached {plain_place(waited[0].stack) or 'the call'} when the others had timed out there and gone"
         yield _told(late, told, tuple(cite_event(e) for e in (*closed[:2], *waited[:2])), (plain,))
         return
     ranks, told_by = find_missed(incident)
     came = came_later(ranks, incident)
     if ranks and came and 2 * len(ranks) < len(incident.timeline.world):
         told = f"{name_ranks(ranks)} reached a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
-        plain = f"{plain_ranks(ranks)} came to a barrier only after the others had waited there and given up"
+        plain = f"{plain_ranks(ranks)} reached a barrier only after the others had waited there and given up"
         yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])), (plain,))
 
 

@@ -41,10 +41,10 @@ def _refused_size(incident: Incident) -> Finding | None:
     got = got_other_size(events)
     refusal = find_refusal(incident)
     odd = refusal.divergence.odd if refusal else ()
-    which = "all others brought the same size" if odd else "nothing shows which of them is at fault"
+    which = "all others used the same size" if odd else "nothing shows which of them is at fault"
     summary = (
-        f"{got}, and the library refused it: two ranks brought different sizes "
-        f"to one operation, on different paths or with different tensors, and {which}"
+        f"{got}, and the library refused it: two ranks used different sizes "
+        f"in one operation, on different paths or with different tensors, and {which}"
     )
     stood = {s.rank for s in incident.capture.stacks}
     wanted = what_would_decide(incident)

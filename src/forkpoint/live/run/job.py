@@ -164,7 +164,11 @@ class JobProcess:
                 preexec_fn=end_with_parent(),  # noqa: PLW1509 one system call; no thread of ours holds a lock here
             )
         except OSError as error:
-            raise UsageError(f"{start.argv[0]}: cannot be started ({error.strerror}); is it installed here?") from error
+            name = start.argv[0]
+            hint = (
+                f"did you mean forkpoint run -- torchrun {name}?" if name.endswith(".py") else "is it installed here?"
+            )
+            raise UsageError(f"{name}: cannot be started ({error.strerror}); {hint}") from error
 
     def _copy(self, process: "subprocess.Popen[bytes]") -> list[Copying]:
         streams = [(process.stdout, 1, "stdout.log"), (process.stderr, 2, "stderr.log")]

@@ -54,7 +54,8 @@ def _tell_branch(fork: Fork, separation: Separation, sides: Sides, place: str) -
     odd, usual = plain_ranks(sides.odd.ranks), plain_ranks(sides.usual.ranks)
     turn, decided = separation.odd, _decided(fork, separation, sides)
     if turn is None or not isinstance(turn.node, ast.If):
-        went = f"{_condition(fork) or 'the condition'} at {place} went differently on {odd} than on {usual}"
+        condition = f"condition {told}" if (told := _condition(fork)) else "condition"
+        went = f"the {condition} at {place} had another result on {odd} than on {usual}"
         return [[went, *_because(fork)]]
     if not sides.named:
         return [[f"{odd} and {usual} went different ways at {place}", *decided]]
@@ -161,4 +162,6 @@ def _because(fork: Fork) -> list[str]:
     if best is None or best.origin not in _WHY:
         return []
     why = _WHY[best.origin]
-    return [f"; {why.replace('it depends', 'its length depends') if fork.kind is ForkKind.LOOP else why}"]
+    if fork.kind is ForkKind.LOOP:
+        why = why.replace("it depends", "the loop's length depends")
+    return [f"; {why}"]

@@ -289,7 +289,7 @@ def _outcome(separation: Separation, condition: str) -> str:
     """How the condition went, to be followed by the ranks."""
     odd = separation.odd
     if odd is None or not isinstance(odd.node, ast.If):
-        return f"{condition} went differently on"
+        return f"{condition} had another result on"
     return f"{condition} was {'true' if odd.block is odd.node.body else 'false'} on"
 
 

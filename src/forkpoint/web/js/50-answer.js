@@ -68,14 +68,19 @@ function where(verdict) {
   return [place, began, code];
 }
 
+/** What the condition of a site has to do with the cause; of other causes it is an argument, or not known to matter. */
+const CONDITION = { "divergent-path": "decided by ", "order-inversion": "decided by ", "host-stall": "under " };
+
 function why(verdict) {
-  const site = verdict.sites.find((one) => one.condition) ?? verdict.sites[0];
-  const condition = site?.condition ? make("code", "condition", site.condition) : null;
-  return [CAUSES[verdict.cause] ?? verdict.cause, condition ? make("span", "", "by ", condition) : null];
+  const condition = CONDITION[verdict.cause] && verdict.sites.find((one) => one.condition)?.condition;
+  const link = condition?.startsWith("except") ? "in " : CONDITION[verdict.cause];
+  const told = condition ? make("span", "", link, make("code", "condition", condition)) : null;
+  return [CAUSES[verdict.cause] ?? verdict.cause, told];
 }
 
 function whatNow(verdict) {
-  const step = verdict.fixes[0]?.title ?? verdict.next[0] ?? verdict.probes[0]?.title ?? "";
+  const decides = verdict.cause === "inconclusive" && verdict.next[0] ? `what decides: ${verdict.next[0]}` : null;
+  const step = verdict.fixes[0]?.title ?? decides ?? verdict.next[0] ?? verdict.probes[0]?.title ?? "";
   const jump = make("a", "", "findings and fixes");
   jump.href = "#findings";
   return [ACTIONS[verdict.action] ?? verdict.action, step ? capital(step) : "", verdict.findings.length ? jump : null];
