@@ -59,6 +59,7 @@ from forkpoint.judge.cite import (
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.judge.log_lines import (
     find_call_mismatch,
+    find_gave_up,
     find_group_mismatch,
     find_last_words,
     find_lone_notice,
@@ -69,10 +70,12 @@ from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all
 from forkpoint.judge.set_up import find_absent_at_set_up, find_all_making_a_group, is_alone_in_group
 from forkpoint.judge.stacks import (
     Handling,
+    PartedStacks,
     find_elsewhere_by_stacks,
     find_handling,
     find_odd_by_stacks,
     find_parted_stacks,
+    find_parted_stacks_of_most,
     find_standings,
     is_communicating,
     may_be_behind,
@@ -227,11 +230,9 @@ def _by_stacks(incident: Incident) -> Finding | None:
     """From stacks alone, where no recorded call is pending: their paths part, or every rank is creating a group."""
     parted = None if has_ops(incident) else find_parted_stacks(incident)
     if parted and parted.cannot_misfit:
-        told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
-        plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
-        lines = with_endings(plain, "; since then all ranks wait for each other")
-        finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
-        return replace(finding, evidence=parted.evidence, headlines=lines)
+        return _told_by_stacks(parted, incident)
+    if (most := _noticed_elsewhere(incident)) is not None:
+        return most
     if making := find_all_making_a_group(incident):
         file, line = making[0].place[0]
         told = (
@@ -245,6 +246,31 @@ def _by_stacks(incident: Incident) -> Finding | None:
         )
         return replace(finding, evidence=cited, headlines=(plain,), fixes=(_ALL_MAKE_GROUPS,))
     return None
+
+
+def _told_by_stacks(parted: PartedStacks, incident: Incident) -> Finding:
+    told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
+    plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
+    lines = with_endings(plain, "; since then all ranks wait for each other")
+    finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
+    return replace(finding, evidence=parted.evidence, headlines=lines)
+
+
+def _noticed_elsewhere(incident: Incident) -> Finding | None:
+    """The only rank that says that it left something out is the one that waits elsewhere than most: then it is no size that differs.
+    Others gave up after it, so that nobody had died, of whom no file is left.
+    """
+    notice = find_lone_notice(incident)
+    parted = None if notice is None or has_ops(incident) else find_parted_stacks_of_most(incident)
+    gave_up = find_gave_up(incident)
+    if notice is None or parted is None or parted.odd != (notice.rank,) or refused_sizes(incident):
+        return None
+    if notice.rank not in gave_up or len(gave_up) < 2:
+        return None
+    told = f"only rank {notice.rank} logged: {notice.text}; it waits at {parted.place}, and the others elsewhere"
+    plain = f"only rank {notice.rank} {_logged(notice)}, and it waits elsewhere than the others"
+    finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
+    return replace(finding, evidence=(cite_event(notice), *parted.evidence), headlines=(plain,))
 
 
 def _not_at_set_up(incident: Incident) -> Finding | None:

@@ -68,10 +68,10 @@ def _up_to(late: dict[int, float]) -> str:
 def _by_words(incident: Incident) -> Iterator[Finding]:
     """Logs alone: who went on working while the others waited, or came to a barrier when they had given up."""
     if (worked := find_worked_on(incident)) and not worked.retries:
-        told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of the others, which waited for it"
+        told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of {worked.waited}, which waited for it"
         gave_up = f" and gave up after {worked.timeout_ms / 1000:g} s"
         plain = with_endings(
-            f"rank {worked.rank} was still working when the others, who waited for it, had stopped", gave_up
+            f"rank {worked.rank} was still working when {worked.waited}, which waited for it, had stopped", gave_up
         )
         yield _told((worked.rank,), f"{told}{gave_up}", worked.evidence, plain)
         return
