@@ -2,14 +2,13 @@
 
 import re
 from collections import Counter
-from itertools import pairwise
 
 from msgspec import Struct
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.stacks.shapes import Shape, find_last_call, find_shape
 from forkpoint.evidence.stacks.threads import ends_in_program
-from forkpoint.judge.blame import blames_peers, is_victim_text
+from forkpoint.judge.blame import blames_peers
 from forkpoint.judge.calls import outvoted_side
 from forkpoint.judge.cite import cite_event, cite_stack
 from forkpoint.model.frames import (
@@ -20,7 +19,6 @@ from forkpoint.model.frames import (
     place_of,
     short_name,
     user_frames,
-    user_place,
 )
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
 from forkpoint.model.log import LogEvent, LogKind
@@ -385,42 +383,3 @@ def _of_program(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 def _stands_waiting(standing: Standing | None) -> bool:
     return standing is not None and is_waiting_for_ranks(standing.stack)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Ranks that came to the call in which they stand while they handled an exception of their own code.
-
-_WHILE_HANDLED = "while another was handled"
-
-
-class Handling(Struct, frozen=True):
-    rank: int
-    raised: LogEvent
-    """What its own code raised."""
-    ended: LogEvent
-    """How the call ended that it made in the `except` or `finally`."""
-
-
-def find_handling(divergence: Divergence, incident: Incident) -> tuple[Handling, ...]:
-    """Of the ranks that part here, where nothing else says who left: those that an exception led aside.
-
-    An exception that a log only mentions may have been handled long ago. Python prints what was raised while another
-    was handled with that other one before it; and if it was raised by the very call in which the rank is recorded to
-    stand, then the first led it there.
-    """
-    if divergence.how not in (PartingKind.CYCLE, PartingKind.METADATA):
-        return ()
-    ranks = set(divergence.cycle) or {r for side in divergence.sides for r in side}
-    found = [h for r in sorted(ranks) if (h := _handling(r, incident))]
-    return () if divergence.odd or len(found) == len(ranks) else tuple(found)
-
-
-def _handling(rank: int, incident: Incident) -> Handling | None:
-    stands = incident.timeline.positions.get(rank, ())
-    told = [e for e in incident.said.get(rank, ()) if e.exception]
-    for raised, ended in pairwise(told):
-        chained = ended.detail("chain") == _WHILE_HANDLED and raised.kind is LogKind.EXCEPTION
-        place = user_place(ended.stack) if chained and not is_victim_text(raised.text) else None
-        if place is not None and stands and user_place(stands[0].op.stack) == place:
-            return Handling(rank, raised, ended)
-    return None
