@@ -127,6 +127,17 @@ def test_who_was_not_in_the_store_is_known_by_who_was(
     assert (verdict.cause, verdict.suspects) == (Cause.NEVER_JOINED, named)
 
 
+def test_a_rank_without_a_log_is_not_missing_where_a_log_that_is_cut_says_that_its_rank_sought_the_store(
+    tmp_path: Path,
+) -> None:
+    files = _met(4, {1: 29500, 2: 29500}, ())
+    files["log_rank_5.txt"] = (
+        f"[E1118 05:31:13.200279438 socket.cpp:1028] [c10d] {UNREACHED.partition(': ')[2]}\nTraceback (most"
+    )
+
+    assert diagnose(tmp_path, files).suspects == ()
+
+
 def test_a_key_that_was_waited_for_after_calls_were_recorded_is_no_rank_that_never_joined() -> None:
     job = SmallJob(4)
     job.op()

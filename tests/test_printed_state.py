@@ -51,3 +51,12 @@ def test_another_checkpoint_alone_is_a_reading_with_what_decides(tmp_path: Path)
 
     assert (first.cause, first.suspects) == (Cause.SILENT_CORRUPTION, (3,))
     assert "checksum" in first.decides
+
+
+def test_another_checkpoint_is_told_where_a_log_is_lost(tmp_path: Path) -> None:
+    files = {name: text for name, text in trained({3: 40}).items() if "rank_2" not in name}
+
+    verdict = diagnose(tmp_path, files)
+
+    assert (verdict.cause, verdict.suspects) == (Cause.INCONCLUSIVE, ())
+    assert "began from checkpoint" in verdict.headline

@@ -381,3 +381,34 @@ def test_places_of_ranks_that_only_lost_connections_may_differ_because_one_that_
     said[0] = MADE.format(0, 7, 0) + said[0]
 
     assert diagnose(tmp_path, logs(said)).suspects == ()
+
+
+OWN_ERROR = '[rank2]: Traceback (most recent call last):\n[rank2]:   File "/job/data.py", line 3, in get\n[rank2]: ValueError: bad sample\n'
+STOPPED = "W1118 05:20:29.517000 14566 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+ANSWER = '  File "/usr/lib/python3.11/socket.py", line 706 in readinto\n'
+
+
+def _held(function: str, inside: str = ANSWER) -> str:
+    own = f'  File "/job/tracker.py", line 21 in {function}\n'
+    return stack(call=None).replace('  File "/job/train.py", line 40', f'{inside}{own}  File "/job/train.py", line 40')
+
+
+@for_each(
+    "what, own, console, named",
+    [
+        ("it waits for a service", _held("metrics"), STOPPED, (0,)),
+        ("nothing says that the job stood", _held("metrics"), "", ()),
+        ("a rank had failed", _held("metrics"), OWN_ERROR + STOPPED, (2,)),
+        ("it waits for a lock", _held("take_lock"), STOPPED, ()),
+        ("it sleeps between two looks", _held("metrics", ""), STOPPED, ()),
+    ],
+)
+def test_of_two_ranks_that_are_seen_the_one_that_waits_for_a_service_holds_the_others(
+    tmp_path: Path, what: str, own: str, console: str, named: tuple[int, ...]
+) -> None:
+    """Rank 2 is heard, and its stack is lost."""
+    files = {"log_rank_2.txt": "step 7\n", "console.log": f"started\n{console}"}
+
+    verdict = diagnose(tmp_path / what, {**stacks({0: own, 1: stack()}), **files})
+
+    assert verdict.suspects == named

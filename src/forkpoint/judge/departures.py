@@ -227,7 +227,9 @@ class _Sources:
     def went_silent(self) -> tuple[Departed, ...]:
         """Ranks that alone did not speak, where others say that a process went away or a living one would have spoken."""
         silent = [rank for rank in self._incident.timeline.world if not (rank in self._exits or self._is_alive(rank))]
-        tells = bool(silent) and self._all_are_known(silent)
+        # What its launcher saw fail first, and was not heard, may have been the first of all: the launcher then stopped the others.
+        unheard = any(end.is_first and not self._is_alive(rank) for rank, end in self._exits.items())
+        tells = bool(silent) and not unheard and self._all_are_known(silent)
         if tells and all(self._is_silent(rank) and self._silence_tells(rank) for rank in silent):
             return tuple(Departed(rank, Departure.WENT_SILENT, None, silent=True) for rank in silent)
         asked = {r: file for r in silent if self._is_silent(r) and (file := _unanswered(r, self._incident))}

@@ -9,11 +9,13 @@ of shards, stages or experts differ in both.
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from msgspec import Struct
 
 from forkpoint.judge.contrast import find_printed
 from forkpoint.model.incident import Incident, fact
+from forkpoint.model.log import PrintedLine
 from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
@@ -72,24 +74,34 @@ class PartedReplicas(Struct, frozen=True):
 
 @fact
 def find_odd_restored(incident: Incident) -> OddRestored | None:
-    """None unless every rank says from where it began."""
-    told: dict[int, tuple[tuple[str, ...], Evidence]] = {}
-    for file, rank, line in find_printed(incident):
+    """Of those who say from where they began; None where fewer than three do, and nobody is named if one of them is not known."""
+    told: dict[int | str, tuple[tuple[str, ...], Evidence]] = {}
+    for file, rank, line in (*find_printed(incident), *_printed_by_unknown(incident)):
         said = _RESTORED.search(line.text)
         numbers = tuple(_CHECKPOINT.findall(said[0])) if said else ()
         if numbers:
-            told.setdefault(rank, (numbers, Evidence(file, rank, f"line {line.line}", line.text)))
-    world = set(incident.timeline.world)
-    if len(told) < _LEAST_RANKS or not told.keys() >= world or len({len(numbers) for numbers, _ in told.values()}) > 1:
-        return None
+            told.setdefault(file if rank is None else rank, (numbers, _cite(file, rank, line)))
     counts = Counter(numbers for numbers, _ in told.values()).most_common()
-    if len(counts) != 2:
+    if len(told) < _LEAST_RANKS or len(counts) != 2 or len(counts[0][0]) != len(counts[1][0]):
         return None  # all alike; or each rank counts something of its own
     (usual, times), (own, few) = counts
-    odd = tuple(sorted(rank for rank, (numbers, _) in told.items() if numbers == own))
-    other = next(rank for rank in sorted(told) if rank not in odd)
-    named = odd if times > few + incident.timeline.unseen else ()
+    odd = [who for who, (numbers, _) in told.items() if numbers == own]
+    other = next(who for who in told if who not in odd)
+    ranks = tuple(sorted(who for who in odd if isinstance(who, int)))
+    unheard = len(set(incident.timeline.world) - told.keys()) + incident.timeline.unseen
+    named = ranks if len(ranks) == len(odd) and times > few + unheard else ()
     return OddRestored(named, " ".join(own), " ".join(usual), (told[odd[0]][1], told[other][1]))
+
+
+def _printed_by_unknown(incident: Incident) -> Iterator[tuple[str, None, PrintedLine]]:
+    """Of logs whose rank nothing says."""
+    nobodys = {file for file, rank in incident.capture.logs if rank is None}
+    for file in sorted(nobodys & incident.capture.printed.keys()):
+        yield from ((file, None, line) for line in incident.capture.printed[file] if line.rank is None)
+
+
+def _cite(file: str, rank: int | None, line: PrintedLine) -> Evidence:
+    return Evidence(file, rank, f"line {line.line}", line.text)
 
 
 @fact
@@ -119,7 +131,7 @@ def _read_values(incident: Incident) -> tuple[dict[str, _Steps], dict[tuple[int,
         if step := _STEP.search(line.text):
             for name, value in _VALUE.findall(line.text):
                 found.setdefault(name, {}).setdefault(int(step[1]), {})[rank] = value
-            cited[rank, int(step[1])] = Evidence(file, rank, f"line {line.line}", line.text)
+            cited[rank, int(step[1])] = _cite(file, rank, line)
     return found, cited
 
 

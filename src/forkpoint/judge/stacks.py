@@ -42,6 +42,9 @@ _STORAGE_SHAPES = (Shape.FILE_IO, Shape.NETWORK_IO)
 # A wait is often wrapped: what the user's functions are called then says more than the lock at the end.
 _STORAGE_NAMES = re.compile(r"upload|download|save|write|read|open|flush|fsync|checkpoint|fetch|mount", re.IGNORECASE)
 
+_OF_OTHERS = re.compile(r"lock|acquire|barrier|wait|poll|until|peer|rank|master|sync", re.IGNORECASE)
+"""In names of functions: what they wait for may be another rank's."""
+
 
 def is_communicating(stack: Stack) -> bool:
     """It waits for others, it does not stall by itself."""
@@ -81,6 +84,11 @@ def is_computing(stack: Stack) -> bool:
 
 def is_in_storage(stack: Stack) -> bool:
     return find_shape(stack) in _STORAGE_SHAPES or any(_STORAGE_NAMES.search(frame.name) for frame in stack)
+
+
+def is_in_io(stack: Stack) -> bool:
+    """It waits for a service or a file, and for no lock on it."""
+    return find_shape(stack) in _STORAGE_SHAPES and not any(_OF_OTHERS.search(f.name) for f in stack)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from forkpoint.diverge.replicas import Replicas
-from forkpoint.judge.blame import cut_off, is_connecting, uses_gloo
+from forkpoint.judge.blame import TIMEOUTS, cut_off, is_connecting, uses_gloo
 from forkpoint.judge.calls import may_differ_unseen
 from forkpoint.judge.cite import (
     DECIDED,
@@ -51,6 +51,7 @@ from forkpoint.judge.stacks import (
     is_at_work,
     is_communicating,
     is_computing,
+    is_in_io,
     is_in_storage,
     is_waiting_for_ranks,
     waits_for_all,
@@ -207,13 +208,27 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     gave_up = {rank for rank, one in standings.items() if rank not in stacks and is_waiting_for_ranks(one.stack)}
     missing = len(set(incident.timeline.world) - stacks.keys() - gave_up)
     outvoted = len(waiting) + len(gave_up) > len(held) + missing or (
-        not missing and bool(waiting) and _are_on_the_way(held, waiting)
+        bool(waiting) and (_are_on_the_way(held, waiting) if not missing else _is_stuck_alone(held, incident))
     )
     if not held or len(held) + len(waiting) < len(stacks) or not outvoted or is_connecting(incident):
         return
     if has_ops(incident) and not stands_still(incident):
         return  # a job that goes on may be seen so, too
     yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
+
+
+def _is_stuck_alone(held: list[LiveStack], incident: Incident) -> bool:
+    """Some ranks are not seen. In a job that was stopped, or in which ranks gave up, while nobody had failed, one that waits for a
+    service or a file, and in no thread for ranks, stands there by itself. A lock, a queue or a file that is looked for again and
+    again may be in the hands of a rank that is not seen.
+    """
+    events = incident.capture.events
+    stopped = any(e.kind in (LogKind.AGENT_STOP, LogKind.CANCELLED, *TIMEOUTS) for e in events)
+    failed = any(e.is_failure and e.kind not in TIMEOUTS for e in events)
+    alone = (
+        len(held) == 1 and is_in_io(held[0].stack) and not any(is_communicating(other) for _, other in held[0].others)
+    )
+    return alone and stopped and not failed
 
 
 def _are_on_the_way(held: list[LiveStack], waiting: list[LiveStack]) -> bool:

@@ -219,12 +219,14 @@ def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
     expected = len(world) - int(counts[1]) if counts else 0
     if failed := _failed_before(incident):
         return failed if len(failed) == expected else ()
-    connected, unreached = _connected(events, incident), _unreached(incident)
+    connected, seeking = _connected(events, incident), _seek_store(incident)
     rest = tuple(r for r in world if r not in connected)
     silent = tuple(r for r in world if r not in spoke)
+    # Before an exception tells that a rank gave up, another try may have had success.
+    unreached = tuple(sorted({e.rank for e in seeking if e.exception and e.rank is not None}))
     if any(rank in silent and file in incident.capture.cut_logs for file, rank in incident.capture.logs):
         silent = ()  # what it would have said is cut off
-    told = (rest, tuple(sorted(unreached)), () if unreached else silent)
+    told = (rest, unreached, () if seeking else silent)
     return next((ranks for ranks in told if ranks and len(ranks) == expected), ())
 
 
@@ -238,10 +240,8 @@ def _connected(events: list[LogEvent], incident: Incident) -> set[int]:
     return ranks if len(stores) < 2 else set()
 
 
-def _unreached(incident: Incident) -> set[int]:
-    """Ranks that gave up: before an exception tells so, another try may have had success."""
-    told = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and e.detail("port") and e.exception]
-    return {e.rank for e in told if e.rank is not None}
+def _seek_store(incident: Incident) -> list[LogEvent]:
+    return [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and e.detail("port")]
 
 
 def _failed_before(incident: Incident) -> tuple[int, ...]:
