@@ -3,7 +3,8 @@
 What it looks like
     Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
     Its stack, if there is one, is in file I/O, a lock, a loader queue, compilation. "Could not acquire GIL" in its log
-    means that its main thread holds the GIL.
+    means that its main thread holds the GIL. Logs alone: all others gave up at one line, and it says nothing of a failure and did not
+    print that it came to the round in which they are.
 
 Why it happens
     Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.

@@ -1,7 +1,8 @@
 """Same order, only late: the timeout is shorter than the work.
 
 What it looks like
-    All members issued the same op, one of them later than the others by more than the group's timeout.
+    All members issued the same op, one of them later than the others by more than the group's timeout. Logs alone: one goes on with
+    work that it alone does, for longer than the timeout with which others gave up in a call of all ranks.
 
 Why it happens
     A long step on one rank: evaluation, compilation, a checkpoint, a slow node; or a timeout set too short for it.
