@@ -81,6 +81,63 @@ def test_the_keeper_of_the_store_is_named_only_if_its_whole_log_says_nothing_of_
     assert diagnose(tmp_path / "lost", asked).suspects == ()
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# The store counts who joined: where just as many are known to have been in it, all others were not.
+
+COUNTED = "torch.distributed.DistStoreError: Timed out after 26 seconds waiting for clients. {}/6 clients joined."
+ASKED = (
+    "[W1118 05:30:12.176074328 socket.cpp:469] [c10d] waitForInput: poll for socket SocketImpl(fd=5, addr=[::ffff:10.0.0.2]:47852, "
+    "remote=[::ffff:10.0.0.1]:{}) returned 0, likely a timeout\n"
+)
+UNREACHED = "torch.distributed.DistNetworkError: The client socket has timed out after 25000ms while trying to connect to (10.0.0.1, 55541)."
+
+
+def _met(joined: int, connected: dict[int, int], unreached: tuple[int, ...]) -> dict[str, str]:
+    """`connected`: to which port of the store."""
+    said = {0: raised(0, COUNTED.format(joined), call="init_process_group")}
+    said |= {r: ASKED.format(port) for r, port in connected.items()}
+    said |= {r: raised(r, UNREACHED, call="init_process_group") for r in unreached}
+    return logs(said)
+
+
+@for_each(
+    "joined, connected, unreached, named",
+    [
+        (4, {1: 29500, 2: 29500, 3: 29500}, (5,), (4, 5)),
+        (4, {1: 29500, 3: 29500}, (4, 5), (4, 5)),
+        (5, {1: 29500, 2: 29500}, (5,), (5,)),
+        (4, {1: 29500, 2: 29500}, (5,), ()),
+        (4, {1: 29500, 2: 29500, 3: 29617}, (5,), ()),
+        (2, {1: 29500}, (3, 4, 5), ()),
+    ],
+    ids=[
+        "a log is lost of one that did not join",
+        "a log is lost of one that joined",
+        "logs are lost, and one says that it did not reach the store",
+        "logs are lost of one that joined and of one that did not",
+        "two stores",
+        "most did not join",
+    ],
+)
+def test_who_was_not_in_the_store_is_known_by_who_was(
+    tmp_path: Path, joined: int, connected: dict[int, int], unreached: tuple[int, ...], named: tuple[int, ...]
+) -> None:
+    verdict = diagnose(tmp_path, _met(joined, connected, unreached))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.NEVER_JOINED, named)
+
+
+def test_a_rank_without_a_log_is_not_missing_where_a_log_that_is_cut_says_that_its_rank_sought_the_store(
+    tmp_path: Path,
+) -> None:
+    files = _met(4, {1: 29500, 2: 29500}, ())
+    files["log_rank_5.txt"] = (
+        f"[E1118 05:31:13.200279438 socket.cpp:1028] [c10d] {UNREACHED.partition(': ')[2]}\nTraceback (most"
+    )
+
+    assert diagnose(tmp_path, files).suspects == ()
+
+
 def test_a_key_that_was_waited_for_after_calls_were_recorded_is_no_rank_that_never_joined() -> None:
     job = SmallJob(4)
     job.op()

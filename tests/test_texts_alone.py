@@ -356,3 +356,79 @@ def test_ranks_behind_that_gave_up_in_a_call_that_ends_who_brings_another_size_d
 
     assert verdict.cause is cause
     assert verdict.suspects == ((2,) if cause is Cause.DIVERGENT_PATH else verdict.suspects)
+
+
+SKIPPED = "WARNING non-finite loss at epoch 8 step 23, batch skipped\n"
+
+
+@for_each(
+    "what, usual, odd, notice, named",
+    [
+        ("it alone says so", (40, "all_reduce"), (50, "all_gather"), {6: SKIPPED}, (6,)),
+        ("nobody says so", (40, "all_reduce"), (50, "all_gather"), {}, ()),
+        ("another says so", (40, "all_reduce"), (50, "all_gather"), {4: SKIPPED}, ()),
+        (
+            "some can be past the call without the rank that is not seen",
+            (40, "broadcast"),
+            (50, "all_gather"),
+            {6: SKIPPED},
+            (),
+        ),
+    ],
+)
+def test_the_rank_that_left_something_out_and_waits_elsewhere_than_most_took_another_path(
+    tmp_path: Path,
+    what: str,
+    usual: tuple[int, str],
+    odd: tuple[int, str],
+    notice: dict[int, str],
+    named: tuple[int, ...],
+) -> None:
+    """Of seven ranks the log of one is lost."""
+    said = {r: notice.get(r, "") + _gave_up(*(odd if r == 6 else usual), r) for r in (0, 1, 2, 4, 5, 6)}
+    said[0] = MADE.format(0, 7, 0) + said[0]
+
+    verdict = diagnose(tmp_path / what, logs(said))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH if named else Cause.INCONCLUSIVE, named)
+
+
+def test_places_of_ranks_that_only_lost_connections_may_differ_because_one_that_is_not_seen_died(
+    tmp_path: Path,
+) -> None:
+    said = {r: raised(r, CLOSED, ("/job/train.py", 40, "main")) for r in (0, 1, 2, 4, 5)}
+    said[6] = SKIPPED + raised(6, CLOSED, ("/job/train.py", 50, "main"), call="all_gather")
+    said[0] = MADE.format(0, 7, 0) + said[0]
+
+    assert diagnose(tmp_path, logs(said)).suspects == ()
+
+
+OWN_ERROR = '[rank2]: Traceback (most recent call last):\n[rank2]:   File "/job/data.py", line 3, in get\n[rank2]: ValueError: bad sample\n'
+STOPPED = "W1118 05:20:29.517000 14566 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+ANSWER = '  File "/usr/lib/python3.11/socket.py", line 706 in readinto\n'
+
+
+def _held(function: str, inside: str = ANSWER) -> str:
+    own = f'  File "/job/tracker.py", line 21 in {function}\n'
+    return stack(call=None).replace('  File "/job/train.py", line 40', f'{inside}{own}  File "/job/train.py", line 40')
+
+
+@for_each(
+    "what, own, console, named",
+    [
+        ("it waits for a service", _held("metrics"), STOPPED, (0,)),
+        ("nothing says that the job stood", _held("metrics"), "", ()),
+        ("a rank had failed", _held("metrics"), OWN_ERROR + STOPPED, (2,)),
+        ("it waits for a lock", _held("take_lock"), STOPPED, ()),
+        ("it sleeps between two looks", _held("metrics", ""), STOPPED, ()),
+    ],
+)
+def test_of_two_ranks_that_are_seen_the_one_that_waits_for_a_service_holds_the_others(
+    tmp_path: Path, what: str, own: str, console: str, named: tuple[int, ...]
+) -> None:
+    """Rank 2 is heard, and its stack is lost."""
+    files = {"log_rank_2.txt": "step 7\n", "console.log": f"started\n{console}"}
+
+    verdict = diagnose(tmp_path / what, {**stacks({0: own, 1: stack()}), **files})
+
+    assert verdict.suspects == named

@@ -141,6 +141,17 @@ def test_a_rank_of_which_only_what_it_printed_without_error_is_kept_is_not_said_
     assert verdict.suspects == suspects
 
 
+def test_a_silent_rank_was_stopped_where_the_launcher_saw_another_fail_first_of_which_no_log_is_left(
+    tmp_path: Path,
+) -> None:
+    failed = "E1116 02:03:31.548000 6072 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 2 (pid: 6081) of binary: python\n"
+    said = {f"attempt_0/{rank}/stderr.log": raised(rank, CLOSED) for rank in (1, 3)}
+    again = failed.replace("02:03:31", "02:04:31") + torchrun_table((0, 1), (1, 1), (2, 1), (3, 1))
+    files = {**said, "attempt_0/0/stderr.log": OF_FOUR + STEP, "agent.log": failed + again}
+
+    assert diagnose(tmp_path, files).suspects == ()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Half of the ranks can be lost, and a rank of which only an empty log is left is no suspect.
 

@@ -115,7 +115,7 @@ def _read_forms(incident: Incident) -> dict[str, _Lines]:
         left = ends.get((file, rank), line.line + 2) - line.line
         followed = left <= 0 or (left == 1 and _REPORTS.search(line.text) is not None)
         if not followed and not _OF_AN_ERROR.search(line.text):
-            form, values = _split(line.text)
+            form, values = split_line(line.text)
             forms[form][rank].append(_Said(rank, values, file, line))
     return forms
 
@@ -140,7 +140,7 @@ def without_times(text: str) -> str:
     return _PLACE_OR_TIME.sub("", text).replace("[]", "").strip(" ,|-")
 
 
-def _split(text: str) -> tuple[str, tuple[str, ...]]:
+def split_line(text: str) -> tuple[str, tuple[str, ...]]:
     """The form of a line, and its numbers without those that say who, when or how fast."""
     bare = _MEASURED.sub("~", _PLACE_OR_TIME.sub("~", text))
     values = [

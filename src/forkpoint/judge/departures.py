@@ -19,6 +19,8 @@ from forkpoint.judge.blame import (
     Exit,
     blames_peers,
     cuda_errors,
+    cut_off,
+    find_closings,
     find_exits,
     find_finished,
     is_victim_text,
@@ -27,6 +29,7 @@ from forkpoint.judge.blame import (
 from forkpoint.judge.cite import events_of, has_log, live_stack
 from forkpoint.judge.clocks import find_clocks
 from forkpoint.judge.machines import GpuFault, find_gpu_faults, find_memory_kills
+from forkpoint.judge.rounds import is_in_step
 from forkpoint.judge.stacks import is_communicating
 from forkpoint.model.capture import Remark
 from forkpoint.model.frames import find_parting, in_side_thread, same_function, short_name, user_place
@@ -42,6 +45,7 @@ _OWN_ERRORS = (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED, LogKi
 _LIVED_ON = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED, LogKind.DUMP_SIGNAL})
 _ERRORS = re.compile(r"stderr|\.err\b", re.IGNORECASE)
 """Names of logs that hold standard error alone."""
+_OF_LAUNCHERS = frozenset({LogKind.AGENT_FAILURE, LogKind.AGENT_STOP, LogKind.EXITED, LogKind.CANCELLED})
 _CUT_TEXT = 40
 
 
@@ -221,15 +225,44 @@ class _Sources:
         return {clock: dict(sorted(by.items(), key=lambda one: one[1])[:2]) for clock, by in seconds.items()}
 
     def went_silent(self) -> tuple[Departed, ...]:
-        """Ranks that alone did not speak, where others say that a process went away or a living one would have spoken. Where the
-        size of the job is not stated, it may be one of which no file is left.
-        """
+        """Ranks that alone did not speak, where others say that a process went away or a living one would have spoken."""
         silent = [rank for rank in self._incident.timeline.world if not (rank in self._exits or self._is_alive(rank))]
-        all_named = self._incident.timeline.unseen == 0
-        if silent and all_named and all(self._is_silent(rank) and self._silence_tells(rank) for rank in silent):
+        # What its launcher saw fail first, and was not heard, may have been the first of all: the launcher then stopped the others.
+        unheard = any(end.is_first and not self._is_alive(rank) for rank, end in self._exits.items())
+        tells = bool(silent) and not unheard and self._all_are_known(silent)
+        if tells and all(self._is_silent(rank) and self._silence_tells(rank) for rank in silent):
             return tuple(Departed(rank, Departure.WENT_SILENT, None, silent=True) for rank in silent)
         asked = {r: file for r in silent if self._is_silent(r) and (file := _unanswered(r, self._incident))}
         return tuple(Departed(r, Departure.WENT_SILENT, None, silent=True, asked=file) for r, file in asked.items())
+
+    def _all_are_known(self, silent: list[int]) -> bool:
+        """Where the size of the job is not stated, it may be a rank of which no file is left. Then one that is silent alone would have
+        lost its connections like all others, unless a launcher stopped it while it was at work: so no launcher must be seen, and
+        it must have been in step with the others.
+        """
+        unseen, others = self._incident.timeline.unseen, set(self._incident.timeline.world) - set(silent)
+        if unseen == 0:
+            return True
+        alone = (
+            unseen == 1 and len(silent) == 1 and len(others) > 2 and others <= cut_off(self._incident) | self._cut_short
+        )
+        return alone and not self._has_launcher and is_in_step(silent[0], self._incident)
+
+    @cached_property
+    def _has_launcher(self) -> bool:
+        """Its words, or a folder for each attempt, as torchrun makes them."""
+        files = [file for file, _ in (*self._incident.capture.logs, *self._incident.capture.empty_logs)]
+        return bool(self._exits) or bool(self._kinds & _OF_LAUNCHERS) or any("attempt_" in file for file in files)
+
+    @cached_property
+    def _cut_short(self) -> set[int]:
+        """Ranks whose log ends within a traceback, at the place of one that lost a connection."""
+        places = {user_place(e.stack) for e in find_closings(self._incident)} - {None}
+        return {e.rank for e in self._cut_tracebacks if e.rank is not None and user_place(e.stack) in places}
+
+    @cached_property
+    def _cut_tracebacks(self) -> list[LogEvent]:
+        return [e for e in self._incident.capture.events if e.kind is LogKind.EXCEPTION and e.exception is None]
 
     def _is_silent(self, rank: int) -> bool:
         """Its log is whole, and does not say that the program was done."""
@@ -255,7 +288,8 @@ class _Sources:
         made it speak, even if it was stuck, and an end in order would have been logged (at INFO level).
         """
         if self._lost_connections:
-            return True
+            # A traceback that is cut, elsewhere, may tell of what ended a rank first.
+            return all(e.rank in self._cut_short for e in self._cut_tracebacks)
         kinds = self._kinds
         tells_all = bool(events_of(rank, self._incident, LogKind.SETTINGS))
         leaves = bool(events_of(rank, self._incident, LogKind.LEAVING))

@@ -7,9 +7,11 @@ from msgspec import Struct
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.text import read_stamp
-from forkpoint.judge.blame import TIMEOUTS, blames_peers, find_exits
+from forkpoint.judge.blame import TIMEOUTS, blames_peers, cut_off, find_exits
 from forkpoint.judge.cite import cite_event, events_of, has_log, verb
 from forkpoint.judge.printed_values import own_logs
+from forkpoint.judge.rounds import is_at_own_work
+from forkpoint.judge.stacks import find_standings, waits_for_all
 from forkpoint.model.frames import in_side_thread, user_frames
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
@@ -70,31 +72,64 @@ class WorkedOn(Struct, frozen=True):
     """How much later than those of all others its last line is."""
     timeout_ms: int
     evidence: tuple[Evidence, ...]
+    waited: str
+    """In words: who waited for it."""
     retries: bool = False
     """Its last lines say that it tries the same thing again and again, or waits for something."""
 
 
+def find_who_did_not_come(incident: Incident) -> int | None:
+    """The only rank that says nothing of a failure, where ranks gave up waiting, and all others with them or because they had gone.
+
+    A process that dies closes its connections at once, and then nobody waits until a timeout. One that waits for others gives up
+    like them, or loses its connections when they end. So it lived, and was in no call.
+    """
+    gave_up = find_gave_up(incident)
+    rest = set(incident.timeline.world) - gave_up.keys() - cut_off(incident)
+    failed = {e.rank for e in incident.capture.events if e.is_failure}
+    alone = len(rest) == 1 and len(gave_up) > 1 and not rest & failed and incident.timeline.unseen <= 1
+    ended = {rank for rank, end in find_exits(incident).items() if end.is_first}
+    return rest.pop() if alone and not rest & ended else None
+
+
+def find_gave_up(incident: Incident) -> dict[int, LogEvent]:
+    return {e.rank: e for e in incident.capture.events if e.kind in TIMEOUTS and e.rank is not None}
+
+
 def find_worked_on(incident: Incident) -> WorkedOn | None:
-    """Nothing of it speaks of a failure, and every other rank ran into a timeout."""
-    world, capture = set(incident.timeline.world), incident.capture
-    gave_up = {e.rank: e for e in capture.events if e.kind in TIMEOUTS and e.rank is not None}
-    rest = world - gave_up.keys()
-    failed = {e.rank for e in capture.events if e.is_failure}
-    if len(rest) != 1 or len(gave_up) < 2 or rest & failed or incident.timeline.unseen > 1:
+    """Nothing of it speaks of a failure, and it went on for long after the last line of every other rank."""
+    rank, gave_up, capture = find_who_did_not_come(incident), find_gave_up(incident), incident.capture
+    waited, least = [r for r in incident.timeline.world if r != rank], 0.5
+    if rank is None:
+        rank, waited, least = _find_at_own_work(incident), list(gave_up), 1
+    if rank is None:
         return None
-    (rank,) = rest
-    own, others = _last_second(rank, incident), [_last_second(r, incident) for r in gave_up]
+    own, others = _last_second(rank, incident), [_last_second(r, incident) for r in waited]
     timeout_ms = max((_timeout_ms(event) for event in gave_up.values()), default=0)
     if own is None or not timeout_ms or any(other is None or other.dated != own.dated for other in others):
         return None
     later = own.second - max(other.second for other in others if other is not None)
-    if later * 2000 < timeout_ms:
+    if later * 1000 < timeout_ms * least:
         return None
     file = own_logs(incident)[rank]
     lines = capture.log_ends[file].lines
     cited = (Evidence(file, rank, "end", lines[-1]), *(cite_event(e) for e in list(gave_up.values())[:3]))
     retries = len(lines) >= _REPEATS and all(_RETRIES.search(line) for line in lines[-_REPEATS:])
-    return WorkedOn(rank, later, timeout_ms, cited, retries)
+    who = "the others" if len(waited) + 1 == len(incident.timeline.world) else name_ranks(waited)
+    return WorkedOn(rank, later, timeout_ms, cited, who, retries)
+
+
+def _find_at_own_work(incident: Incident) -> int | None:
+    """Some ranks were not heard, and all that were gave up in a call of the whole job, except one that is at work which it alone does.
+    Had it been in that call, it would have given up as well; and none of these calls ends without it.
+    """
+    gave_up, standings = find_gave_up(incident), find_standings(incident)
+    rest = sorted(set(own_logs(incident)) - gave_up.keys() - cut_off(incident))
+    inside = [standings[rank] for rank in gave_up if rank in standings]
+    if len(rest) != 1 or not gave_up or len(inside) < len(gave_up) or not is_quiet(rest[0], incident):
+        return None
+    for_all = all(waits_for_all(one) and not one.may_end_alone for one in inside)
+    return rest[0] if for_all and is_at_own_work(rest[0], set(gave_up), incident) else None
 
 
 @fact

@@ -1,13 +1,16 @@
 """Headlines of ranks that took another path: a call skipped, added or replaced, an exception, an end."""
 
 from forkpoint.judge.calls import issuing, pairs_wrongly, went_without
-from forkpoint.judge.cite import live_stack, verb
+from forkpoint.judge.cite import describe_slot, live_stack, verb
 from forkpoint.judge.departures import Departed, Departure
+from forkpoint.judge.handling import Handling
 from forkpoint.judge.refusal import Refusal
-from forkpoint.judge.stacks import Handling, PartedStacks
+from forkpoint.judge.stacks import PartedStacks
 from forkpoint.judge.telling import call_of, others, raised, wait_for, waiting
+from forkpoint.model.frames import user_place
 from forkpoint.model.headline import UNKNOWN_CALL, definite, plain_call, plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, Shift
+from forkpoint.model.world import name_ranks
 
 
 def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
@@ -202,3 +205,39 @@ def tell_departure(gone: list[Departed], divergence: Divergence | None, incident
 
 def _at(place: str | None) -> str:
     return f" at {place}" if place else ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same with every call and slot, for the summary.
+
+
+def state_calls(divergence: Divergence) -> str:
+    """The odd ranks first, where it is known who they are and they did one thing."""
+    slot, cohorts = describe_slot(divergence), issuing(divergence)
+    own = next((c for c in cohorts if c.ranks == divergence.odd), None)
+    if own is None:
+        return f"ranks took different paths: at {slot} {', but '.join(list_calls(divergence)[:3])}"
+    rest = [f"{name_ranks(c.ranks)} called {_call(c)}" for c in cohorts if c is not own]
+    it = verb(own.ranks, "it", "they")
+    return f"{name_ranks(own.ranks)} took another path: at {slot} {it} called {_call(own)}, while {'; '.join(rest[:2])}"
+
+
+def list_calls(divergence: Divergence) -> list[str]:
+    return [f"{name_ranks(c.ranks)} called {_call(c)}" for c in issuing(divergence)]
+
+
+def _call(cohort: Cohort) -> str:
+    sizes = f" {[list(s) for s in cohort.sizes[:3]]}" if cohort.sizes else ""
+    place = user_place(cohort.stack)
+    return f"{cohort.op}{sizes}{f' from {place}' if place else ''}"
+
+
+def state_shift(divergence: Divergence, incident: Incident) -> str:
+    shift, slot = divergence.shift, describe_slot(divergence)
+    assert shift is not None  # the caller has looked
+    if not divergence.odd:
+        return f"at {slot} {tell_parting(divergence, incident)[0]}"
+    what, count = "message" if divergence.channel else "call", abs(shift.by)
+    done = f"{'skipped' if shift.by > 0 else 'issued'} {count} {'' if shift.by > 0 else 'extra '}{what}{'s' if count > 1 else ''}"
+    then = "; from there on calls pair with the wrong ones" if pairs_wrongly(divergence) else ", and others wait there"
+    return f"{name_ranks(divergence.odd)} {done} at {slot}{then}"

@@ -2,14 +2,13 @@
 
 import re
 from collections import Counter
-from itertools import pairwise
 
 from msgspec import Struct
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.stacks.shapes import Shape, find_last_call, find_shape
 from forkpoint.evidence.stacks.threads import ends_in_program
-from forkpoint.judge.blame import blames_peers, is_victim_text
+from forkpoint.judge.blame import blames_peers
 from forkpoint.judge.calls import outvoted_side
 from forkpoint.judge.cite import cite_event, cite_stack
 from forkpoint.model.frames import (
@@ -20,7 +19,6 @@ from forkpoint.model.frames import (
     place_of,
     short_name,
     user_frames,
-    user_place,
 )
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
 from forkpoint.model.log import LogEvent, LogKind
@@ -43,6 +41,9 @@ _COMPUTES = ("torch/nn/modules/", "torch/nn/functional.py", "torch/optim/", "tor
 _STORAGE_SHAPES = (Shape.FILE_IO, Shape.NETWORK_IO)
 # A wait is often wrapped: what the user's functions are called then says more than the lock at the end.
 _STORAGE_NAMES = re.compile(r"upload|download|save|write|read|open|flush|fsync|checkpoint|fetch|mount", re.IGNORECASE)
+
+_OF_OTHERS = re.compile(r"lock|acquire|barrier|wait|poll|until|peer|rank|master|sync", re.IGNORECASE)
+"""In names of functions: what they wait for may be another rank's."""
 
 
 def is_communicating(stack: Stack) -> bool:
@@ -85,11 +86,19 @@ def is_in_storage(stack: Stack) -> bool:
     return find_shape(stack) in _STORAGE_SHAPES or any(_STORAGE_NAMES.search(frame.name) for frame in stack)
 
 
+def is_in_io(stack: Stack) -> bool:
+    """It waits for a service or a file, and for no lock on it."""
+    return find_shape(stack) in _STORAGE_SHAPES and not any(_OF_OTHERS.search(f.name) for f in stack)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Where ranks stood, without their dumps: live stacks, and the tracebacks with which calls ended.
 
 _C10D = "distributed_c10d.py"
 _BARRIERS = frozenset({"barrier", "monitored_barrier"})
+
+_COMPLETES_ALONE = frozenset({"broadcast", "broadcast_object_list", "reduce", "gather", "gather_object", "scatter"})
+"""A rank can finish its part of these while others are still in them."""
 
 UserLines = tuple[tuple[str, int], ...]
 """File and line of the user's frames, innermost first."""
@@ -112,6 +121,10 @@ class Standing(Struct, frozen=True):
         """The function of torch.distributed that it is in."""
         inside = [f for f in find_last_call(self.stack) if f.filename.endswith(_C10D)]
         return next((bare_name(f) for f in inside if bare_name(f) != "wrapper"), "a call")
+
+    @property
+    def may_end_alone(self) -> bool:
+        return self.called in _COMPLETES_ALONE
 
     @property
     def brings_sizes(self) -> bool:
@@ -232,17 +245,32 @@ class PartedStacks(Struct, frozen=True):
 @fact
 def find_parted_stacks(incident: Incident) -> PartedStacks | None:
     """None unless every rank of the job is seen, all wait for others, and most of them took the same turn."""
-    standings, world = find_all_standings(incident), incident.timeline.world
-    if len(standings) < _LEAST or not all(_is_comparable(one) for one in standings.values()):
+    return _part(find_all_standings(incident), incident)
+
+
+@fact
+def find_parted_stacks_of_most(incident: Incident) -> PartedStacks | None:
+    """Some ranks may not be seen, if even with them those that took another turn were outvoted. Whoever is not seen can then have held
+    the others, but not have let some of them pass a call in which the rest still waits: none of these ends before all came to it.
+    """
+    standings = {r: s for r, s in find_standings(incident).items() if r in incident.timeline.world}
+    parted = _part(standings, incident)
+    passed = parted is None or any(standings[rank].may_end_alone for rank in parted.behind)
+    return None if passed else parted
+
+
+def _part(standings: dict[int, Standing], incident: Incident) -> PartedStacks | None:
+    if len(standings) < _LEAST or not all(waits_for_all(one) for one in standings.values()):
         return None
     paths = {rank: _path(standing) for rank, standing in standings.items()}
     depth = next((d for d in range(min(map(len, paths.values()))) if len({p[d] for p in paths.values()}) > 1), None)
     if depth is None:
         return None
-    turns = {rank: path[depth] for rank, path in paths.items()}
+    turns = {rank: path[depth] for rank, path in sorted(paths.items())}
     usual, times = Counter(turns.values()).most_common(1)[0]
-    odd = tuple(rank for rank in world if turns[rank] != usual)
-    if times <= len(odd) + incident.timeline.unseen or len({turns[rank] for rank in odd}) > 1:
+    odd = tuple(rank for rank in turns if turns[rank] != usual)
+    unseen = incident.timeline.unseen + len(incident.timeline.world) - len(standings)
+    if times <= len(odd) + unseen or len({turns[rank] for rank in odd}) > 1:
         return None
     if {one.called for one in standings.values()} <= _BARRIERS:
         return None  # barriers of two lines meet, as those of `main_process_first` do: somebody came when others had given up
@@ -262,7 +290,7 @@ def _behind(turns: dict[int, _Turn], usual: _Turn, odd: tuple[int, ...]) -> tupl
     return odd if turns[odd[0]][2] < usual[2] else tuple(rank for rank in turns if rank not in odd)
 
 
-def _is_comparable(standing: Standing) -> bool:
+def waits_for_all(standing: Standing) -> bool:
     """It waits for the whole job, and its stack is whole."""
     return is_waiting_for_ranks(standing.stack) and ends_in_program(standing.stack) and not _is_of_a_part(standing)
 
@@ -325,7 +353,7 @@ def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tupl
     standings, present = find_standings(incident), divergence.sides[0]
     places = {_lines(c.stack) for c in divergence.cohorts if c.op and c.stack} - {()}
     unknown = {rank: standings.get(rank) for rank in divergence.unknown}
-    if not places or not unknown or not all(s is not None and _is_comparable(s) for s in unknown.values()):
+    if not places or not unknown or not all(s is not None and waits_for_all(s) for s in unknown.values()):
         return ()
     elsewhere = tuple(rank for rank, s in unknown.items() if s is not None and s.place not in places)
     if any(may_be_behind(standings[rank], present, incident) for rank in elsewhere):
@@ -337,16 +365,12 @@ def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tupl
     return elsewhere if len(present) + present_too > len(elsewhere) + unseen and not misfits else ()
 
 
-_COMPLETES_ALONE = frozenset({"broadcast", "broadcast_object_list", "reduce", "gather", "gather_object", "scatter"})
-"""A rank can finish its part of these while others are still in them."""
-
-
 def may_be_behind(standing: Standing, others: tuple[int, ...], incident: Incident) -> bool:
     """It waits in a call that the others have made from the same line and can have finished without it: then it is not on another
     path, but in an earlier call than they are. Dumps of active calls do not show what was finished.
     """
     timeline = incident.timeline
-    if standing.called not in _COMPLETES_ALONE:
+    if not standing.may_end_alone:
         return False
     traces = [timeline.traces[rank] for rank in others if rank in timeline.traces]
     keys = {int(key) for trace in traces for key in trace.recent_stacks}
@@ -367,42 +391,3 @@ def _of_program(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 def _stands_waiting(standing: Standing | None) -> bool:
     return standing is not None and is_waiting_for_ranks(standing.stack)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Ranks that came to the call in which they stand while they handled an exception of their own code.
-
-_WHILE_HANDLED = "while another was handled"
-
-
-class Handling(Struct, frozen=True):
-    rank: int
-    raised: LogEvent
-    """What its own code raised."""
-    ended: LogEvent
-    """How the call ended that it made in the `except` or `finally`."""
-
-
-def find_handling(divergence: Divergence, incident: Incident) -> tuple[Handling, ...]:
-    """Of the ranks that part here, where nothing else says who left: those that an exception led aside.
-
-    An exception that a log only mentions may have been handled long ago. Python prints what was raised while another
-    was handled with that other one before it; and if it was raised by the very call in which the rank is recorded to
-    stand, then the first led it there.
-    """
-    if divergence.how not in (PartingKind.CYCLE, PartingKind.METADATA):
-        return ()
-    ranks = set(divergence.cycle) or {r for side in divergence.sides for r in side}
-    found = [h for r in sorted(ranks) if (h := _handling(r, incident))]
-    return () if divergence.odd or len(found) == len(ranks) else tuple(found)
-
-
-def _handling(rank: int, incident: Incident) -> Handling | None:
-    stands = incident.timeline.positions.get(rank, ())
-    told = [e for e in incident.said.get(rank, ()) if e.exception]
-    for raised, ended in pairwise(told):
-        chained = ended.detail("chain") == _WHILE_HANDLED and raised.kind is LogKind.EXCEPTION
-        place = user_place(ended.stack) if chained and not is_victim_text(raised.text) else None
-        if place is not None and stands and user_place(stands[0].op.stack) == place:
-            return Handling(rank, raised, ended)
-    return None

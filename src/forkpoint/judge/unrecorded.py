@@ -12,6 +12,7 @@ from forkpoint.judge.cite import cite_event
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_lines import find_model_mismatch
 from forkpoint.judge.log_progress import view_logs
+from forkpoint.judge.printed_state import find_odd_restored
 from forkpoint.judge.refusal import refused_in_all_to_all, refused_sizes
 from forkpoint.judge.silence import MAX_SIDES, find_unstopped, left_no_trace, nothing_said, read_silence
 from forkpoint.judge.stack_readings import by_place, read_other_lines, read_stacks
@@ -264,6 +265,8 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
             plain="the data or the optimisation is the cause" if first.alike else "",
             asks="the batches of that step" if first.alike else "checking again on another device",
         )
+    elif not told and (restored := find_odd_restored(incident)):
+        yield restored.reading
     elif not told:
         yield Hypothesis(
             Cause.HEALTHY,

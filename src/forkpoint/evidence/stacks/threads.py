@@ -259,17 +259,22 @@ _AT_EXIT = frozenset(
 
 @lru_cache(maxsize=1024)
 def ends_in_program(stack: Stack) -> bool:
-    """The outermost frame is a script, `python -m`, an exit handler, or the interpreter's entry point: so this is the
-    complete stack of a main thread.
+    """The outermost frame is a script, `python -m`, an exit handler, or the interpreter's entry point; or `runpy` runs the script, for a
+    launcher: so this is the complete stack of a main thread.
     """
     outermost = next((frame for frame in reversed(stack) if is_python(frame)), None)
     if outermost is None:
         return any(frame.name in _PROGRAM_ENTRIES for frame in stack[-6:])
     name, place = bare_name(outermost), place_of(outermost)
     if name != "<module>":
-        return name == "_run_module_as_main" or any(name == n and place.endswith(file) for n, file in _AT_EXIT)
+        at_exit = any(name == n and place.endswith(file) for n, file in _AT_EXIT)
+        return name == "_run_module_as_main" or at_exit or any(map(_is_run, stack, stack[1:]))
     # A library's `<module>` as the outermost frame is an importing thread in a truncated file.
     return not is_library(outermost) or place.endswith(_ENTRY_FILES)
+
+
+def _is_run(frame: Frame, caller: Frame) -> bool:
+    return frame.name == "<module>" and not is_library(frame) and bare_name(caller) == "_run_code"
 
 
 def has_python(stack: Stack) -> bool:

@@ -36,9 +36,7 @@ from forkpoint.judge.calls import (
     holds_past,
     is_of_two_threads,
     is_reordered,
-    issuing,
     may_be_reordered,
-    pairs_wrongly,
     same_call_site,
     same_op,
     says_nothing,
@@ -57,29 +55,33 @@ from forkpoint.judge.cite import (
     verb,
 )
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.judge.handling import Handling, find_handling
 from forkpoint.judge.log_lines import (
     find_call_mismatch,
+    find_gave_up,
     find_group_mismatch,
     find_last_words,
     find_lone_notice,
     find_step_parting,
 )
 from forkpoint.judge.path_headlines import (
+    list_calls,
+    state_calls,
+    state_shift,
     tell_calls,
     tell_departure,
     tell_handling,
-    tell_parted,
     tell_parting,
     tell_refusal,
 )
 from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
 from forkpoint.judge.set_up import find_absent_at_set_up, find_all_making_a_group, is_alone_in_group
 from forkpoint.judge.stacks import (
-    Handling,
+    PartedStacks,
     find_elsewhere_by_stacks,
-    find_handling,
     find_odd_by_stacks,
     find_parted_stacks,
+    find_parted_stacks_of_most,
     find_standings,
     is_communicating,
     may_be_behind,
@@ -88,7 +90,7 @@ from forkpoint.judge.symptom import hang_is_shown, has_ops
 from forkpoint.judge.telling import first_words
 from forkpoint.model.frames import short_name, user_frames, user_place
 from forkpoint.model.headline import plain_ranks, with_endings
-from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
+from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
@@ -234,9 +236,9 @@ def _by_stacks(incident: Incident) -> Finding | None:
     """From stacks alone, where no recorded call is pending: their paths part, or every rank is creating a group."""
     parted = None if has_ops(incident) else find_parted_stacks(incident)
     if parted and parted.cannot_misfit:
-        told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
-        finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
-        return replace(finding, evidence=parted.evidence, headlines=tell_parted(parted, incident))
+        return _told_by_stacks(parted, incident)
+    if (most := _noticed_elsewhere(incident)) is not None:
+        return most
     if making := find_all_making_a_group(incident):
         file, line = making[0].place[0]
         told = (
@@ -250,6 +252,29 @@ def _by_stacks(incident: Incident) -> Finding | None:
         )
         return replace(finding, evidence=cited, headlines=(plain,), fixes=(_ALL_MAKE_GROUPS,))
     return None
+
+
+def _told_by_stacks(parted: PartedStacks, incident: Incident) -> Finding:
+    told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
+    finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
+    return replace(finding, evidence=parted.evidence, headlines=tell_parted(parted, incident))
+
+
+def _noticed_elsewhere(incident: Incident) -> Finding | None:
+    """The only rank that says that it left something out is the one that waits elsewhere than most: then it is no size that differs.
+    Others gave up after it, so that nobody had died, of whom no file is left.
+    """
+    notice = find_lone_notice(incident)
+    parted = None if notice is None or has_ops(incident) else find_parted_stacks_of_most(incident)
+    gave_up = find_gave_up(incident)
+    if notice is None or parted is None or parted.odd != (notice.rank,) or refused_sizes(incident):
+        return None
+    if notice.rank not in gave_up or len(gave_up) < 2:
+        return None
+    told = f"only rank {notice.rank} logged: {notice.text}; it waits at {parted.place}, and the others elsewhere"
+    plain = f"only rank {notice.rank} {_logged(notice)}, and it waits elsewhere than the others"
+    finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
+    return replace(finding, evidence=(cite_event(notice), *parted.evidence), headlines=(plain,))
 
 
 def _not_at_set_up(incident: Incident) -> Finding | None:
@@ -308,54 +333,20 @@ def _tell(divergence: Divergence, incident: Incident) -> str:
     odd = name_ranks(divergence.odd) if divergence.odd else "some ranks"
     slot = describe_slot(divergence)
     if divergence.shift:
-        return _tell_shift(divergence, incident)
+        return state_shift(divergence, incident)
     if divergence.how is PartingKind.METADATA:
-        return _tell_calls(divergence)
+        return state_calls(divergence)
     if divergence.how is PartingKind.CYCLE and not divergence.odd:
         return f"ranks wait for each other, at {slot} and elsewhere: one side skipped a call or made an extra one"
     if divergence.how is PartingKind.CYCLE:
         waits = verb(divergence.odd, "waits", "wait")
         return f"{odd} did not issue {slot}, where others wait, and {waits} for them in another call"
     if _one_too_many(divergence):
-        return f"{odd} issued a collective at {slot} that the others did not: {'; '.join(_calls(divergence)[:3])}"
+        return f"{odd} issued a collective at {slot} that the others did not: {'; '.join(list_calls(divergence)[:3])}"
     stack = live_stack(divergence.odd[0], incident)
     place = user_place(stack.stack) if stack else None
     where = f" ({place})" if place else ""
     return f"{odd} {verb(divergence.odd, 'is', 'are')} in another call{where} while the others wait at {slot}"
-
-
-def _tell_calls(divergence: Divergence) -> str:
-    """The odd ranks first, where it is known who they are and they did one thing."""
-    slot, cohorts = describe_slot(divergence), issuing(divergence)
-    own = next((c for c in cohorts if c.ranks == divergence.odd), None)
-    if own is None:
-        return f"ranks took different paths: at {slot} {', but '.join(_calls(divergence)[:3])}"
-    others = [f"{name_ranks(c.ranks)} called {_call(c)}" for c in cohorts if c is not own]
-    it = verb(own.ranks, "it", "they")
-    return (
-        f"{name_ranks(own.ranks)} took another path: at {slot} {it} called {_call(own)}, while {'; '.join(others[:2])}"
-    )
-
-
-def _calls(divergence: Divergence) -> list[str]:
-    return [f"{name_ranks(c.ranks)} called {_call(c)}" for c in issuing(divergence)]
-
-
-def _call(cohort: Cohort) -> str:
-    sizes = f" {[list(s) for s in cohort.sizes[:3]]}" if cohort.sizes else ""
-    place = user_place(cohort.stack)
-    return f"{cohort.op}{sizes}{f' from {place}' if place else ''}"
-
-
-def _tell_shift(divergence: Divergence, incident: Incident) -> str:
-    shift, slot = divergence.shift, describe_slot(divergence)
-    assert shift is not None  # the caller has looked
-    if not divergence.odd:
-        return f"at {slot} {tell_parting(divergence, incident)[0]}"
-    what, count = "message" if divergence.channel else "call", abs(shift.by)
-    done = f"{'skipped' if shift.by > 0 else 'issued'} {count} {'' if shift.by > 0 else 'extra '}{what}{'s' if count > 1 else ''}"
-    then = "; from there on calls pair with the wrong ones" if pairs_wrongly(divergence) else ", and others wait there"
-    return f"{name_ranks(divergence.odd)} {done} at {slot}{then}"
 
 
 def _at(place: str | None) -> str:

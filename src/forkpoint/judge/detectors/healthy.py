@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from forkpoint.judge.cite import HEALTHY, LIKELY
 from forkpoint.judge.contrast import find_printed
+from forkpoint.judge.printed_state import find_odd_restored
 from forkpoint.judge.printed_values import own_logs
 from forkpoint.judge.stacks import find_standings, is_communicating
 from forkpoint.judge.symptom import is_finishing, only_values_tell, stands_still
@@ -39,7 +40,8 @@ def _finding(
 
 
 def _dumps_agree(incident: Incident) -> bool:
-    """Every rank's dump is there and whole, all agree, nothing is pending, and no log reports a failure.
+    """Every rank's dump is there and whole, all agree, nothing is pending, and no log reports a failure or that a rank began from
+    another checkpoint than the others.
 
     gloo removes a failed op from its list like a finished one, so with gloo every rank's log must be there too.
     """
@@ -52,7 +54,7 @@ def _dumps_agree(incident: Incident) -> bool:
     )
     failed_unseen = any(t.comm_lib == "gloo" for t in traces) and not incident.heard >= set(timeline.world)
     silent = not failed_unseen and not _find_failures(incident) and not stands_still(incident)
-    silent = silent and not _waits_unrecorded(incident)
+    silent = silent and not _waits_unrecorded(incident) and not find_odd_restored(incident)
     agreed = all(is_finishing(d) for d in incident.divergences)
     return bool(traces) and whole and silent and agreed
 
@@ -67,7 +69,7 @@ def _waits_unrecorded(incident: Incident) -> bool:
 
 def _well_by_logs(incident: Incident) -> str | None:
     """What logs alone show of a job that did not fail; None: they do not show it."""
-    if _find_failures(incident) or stands_still(incident):
+    if _find_failures(incident) or stands_still(incident) or find_odd_restored(incident):
         return None
     if incident.timeline.traces:
         in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)

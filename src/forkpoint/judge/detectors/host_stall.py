@@ -3,7 +3,8 @@
 What it looks like
     Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
     Its stack, if there is one, is in file I/O, a lock, a loader queue, compilation. "Could not acquire GIL" in its log
-    means that its main thread holds the GIL.
+    means that its main thread holds the GIL. Logs alone: all others gave up at one line, and it says nothing of a failure and did not
+    print that it came to the round in which they are.
 
 Why it happens
     Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.
@@ -37,14 +38,24 @@ from forkpoint.judge.cite import (
     live_stack,
 )
 from forkpoint.judge.departures import missing_from
-from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on, is_quiet, were_alive
+from forkpoint.judge.log_lines import (
+    came_later,
+    find_missed,
+    find_who_did_not_come,
+    find_worked_on,
+    is_quiet,
+    were_alive,
+)
+from forkpoint.judge.rounds import find_only_behind
 from forkpoint.judge.stacks import (
     find_standings,
     is_at_work,
     is_communicating,
     is_computing,
+    is_in_io,
     is_in_storage,
     is_waiting_for_ranks,
+    waits_for_all,
     waits_for_gpu,
 )
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
@@ -199,13 +210,27 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     gave_up = {rank for rank, one in standings.items() if rank not in stacks and is_waiting_for_ranks(one.stack)}
     missing = len(set(incident.timeline.world) - stacks.keys() - gave_up)
     outvoted = len(waiting) + len(gave_up) > len(held) + missing or (
-        not missing and bool(waiting) and _are_on_the_way(held, waiting)
+        bool(waiting) and (_are_on_the_way(held, waiting) if not missing else _is_stuck_alone(held, incident))
     )
     if not held or len(held) + len(waiting) < len(stacks) or not outvoted or is_connecting(incident):
         return
     if has_ops(incident) and not stands_still(incident):
         return  # a job that goes on may be seen so, too
     yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
+
+
+def _is_stuck_alone(held: list[LiveStack], incident: Incident) -> bool:
+    """Some ranks are not seen. In a job that was stopped, or in which ranks gave up, while nobody had failed, one that waits for a
+    service or a file, and in no thread for ranks, stands there by itself. A lock, a queue or a file that is looked for again and
+    again may be in the hands of a rank that is not seen.
+    """
+    events = incident.capture.events
+    stopped = any(e.kind in (LogKind.AGENT_STOP, LogKind.CANCELLED, *TIMEOUTS) for e in events)
+    failed = any(e.is_failure and e.kind not in TIMEOUTS for e in events)
+    alone = (
+        len(held) == 1 and is_in_io(held[0].stack) and not any(is_communicating(other) for _, other in held[0].others)
+    )
+    return alone and stopped and not failed
 
 
 def _are_on_the_way(held: list[LiveStack], waiting: list[LiveStack]) -> bool:
@@ -219,18 +244,26 @@ def _is_before(stack: Stack, waiting: Stack) -> bool:
 
 
 def _alone_outside(incident: Incident) -> Iterator[Finding]:
-    """All ranks but one gave up waiting at one line. That one says nothing of a failure, and its stack is in its own code."""
-    gave_up = {e.rank for e in incident.capture.events if e.kind in TIMEOUTS} - {None}
-    rest = set(incident.timeline.world) - gave_up
-    standings = find_standings(incident)
-    if len(rest) != 1 or len(gave_up) < 2 or incident.timeline.unseen > 1 or not gave_up <= standings.keys():
+    """All ranks but one gave up waiting at one line. That one says nothing of a failure, and its stack is in its own code; or it has
+    no stack, and did not print that it came to the round in which all others are.
+    """
+    rank, standings = find_who_did_not_come(incident), find_standings(incident)
+    others = set(incident.timeline.world) - {rank}
+    if rank is None or not others <= standings.keys() or not is_quiet(rank, incident):
         return
-    (rank,) = rest
-    own = live_stack(rank, incident)
-    waited = {standings[r].place for r in gave_up if r is not None and is_waiting_for_ranks(standings[r].stack)}
-    outside = own is not None and not is_waiting_for_ranks(own.stack) and not waits_for_gpu(own.stack)
-    if own and outside and len(waited) == 1 and is_quiet(rank, incident) and not is_at_work(own.stack):
-        yield _finding((rank,), [own], incident)
+    waiting = [standings[r] for r in others if is_waiting_for_ranks(standings[r].stack)]
+    own, rounds = live_stack(rank, incident), find_only_behind(rank, incident)
+    if len({one.place for one in waiting}) != 1:
+        return
+    if own is not None:
+        outside = not is_waiting_for_ranks(own.stack) and not waits_for_gpu(own.stack)
+        yield from [_finding((rank,), [own], incident)] if outside and not is_at_work(own.stack) else []
+    elif rounds is not None and len(waiting) == len(others) and all(map(waits_for_all, waiting)):
+        came = f"rank {rank} did not come to the round in which the others waited for it"
+        others_said = [rounds.cited[r] for r in sorted(rounds.last) if r != rank]
+        cited = (rounds.cited[rank], *others_said[:1], *(one.evidence for one in waiting[:2]))
+        finding = replace(_finding((rank,), [], incident), summary=f"{came} until they gave up", evidence=cited)
+        yield replace(finding, headlines=with_endings(came, " until they gave up"))
 
 
 def _by_side_threads(incident: Incident) -> Iterator[Finding]:
@@ -261,9 +294,9 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     barrier, and they lived until their launcher stopped them.
     """
     if (worked := find_worked_on(incident)) and worked.retries:
-        tries = f"rank {worked.rank} was still trying the same thing again {worked.seconds} s after the last line of the others"
+        tries = f"rank {worked.rank} was still trying the same thing again {worked.seconds} s after the last line of {worked.waited}"
         gave_up = f"{tries}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
-        plain = f"rank {worked.rank} kept trying the same thing again while the others waited for it and gave up"
+        plain = f"rank {worked.rank} kept trying the same thing again while {worked.waited} waited for it and gave up"
         finding = replace(_finding((worked.rank,), [], incident), summary=gave_up, evidence=worked.evidence)
         yield replace(finding, headlines=with_endings(plain, f" after {worked.timeout_ms / 1000:g} s"))
         return

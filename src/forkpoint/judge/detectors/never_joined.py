@@ -4,7 +4,8 @@ What it looks like
     No rank has done a collective; logs say "3/4 clients joined", that the communicator's id never came, or that the
     store cannot be reached, while rank 0, which hosts it, stands elsewhere; or the store was asked in vain for the address of
     one rank (the last number of "keys: /default_pg/0//cpu//0/3"). Ranks that print this are those that did
-    join. Or a group fails that is made later: every rank stands in new_group, and a member's key never came. Or torchrun's
+    join: where just as many ranks are known to have been in the store as it counts, all others are missing, and so are those that
+    could not reach it. Or a group fails that is made later: every rank stands in new_group, and a member's key never came. Or torchrun's
     agents did not all meet: one of them says that its rendezvous timed out, before any worker was started.
 
 Why it happens
@@ -46,6 +47,7 @@ STORE_HOST = 0
 """torch's own rendezvous has rank 0 host the store."""
 _OF_ITS_OWN = (Departure.DIED, Departure.RAISED, Departure.KILLED)
 _JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
+_PORT_OF_STORE = re.compile(r"remote=[^,)]{1,100}:(\d{1,5})\)")
 _KEY_OF_RANK = re.compile(r"/default_pg/0//\w{1,12}//\d{1,7}/(\d{1,7})")
 """The key under which a rank tells its address in gloo's first group, whose members are all ranks."""
 
@@ -76,8 +78,9 @@ def find(incident: Incident) -> Iterator[Finding]:
 def _job_not_joined(
     missing: tuple[int, ...], events: list[LogEvent], stacks: tuple[LiveStack, ...], incident: Incident
 ) -> Finding:
-    named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
-    unanswering = {r: remark for r, remark in find_unanswering(incident, _size(events, incident)).items() if r in named}
+    size = _size(events, incident)
+    named = missing if len(missing) <= size // 2 else ()
+    unanswering = {r: remark for r, remark in find_unanswering(incident, size).items() if r in named}
     own = {d.rank: d.event for d in find_departed(incident) if d.rank in named and d.event}
     supported = bool(named) and named in (tuple(unanswering), tuple(own))
     told = f"{name_ranks(named)} did not join the job" if named else "not all ranks joined the job"
@@ -93,7 +96,7 @@ def _job_not_joined(
             *(cite_stack(s) for s in stacks),
             *(cite_remark(remark, rank) for rank, remark in list(unanswering.items())[:2]),
         ),
-        divergence=_first_slot(named, incident),
+        divergence=_first_slot(named, tuple(range(size)) or incident.timeline.world),
         probes=(Probe("on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?"),),
         fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
         next=("the log of each rank that printed nothing",),
@@ -202,28 +205,46 @@ def _group_not_made(incident: Incident) -> Iterator[Finding]:
     )
 
 
-def _first_slot(missing: tuple[int, ...], incident: Incident) -> Divergence:
+def _first_slot(missing: tuple[int, ...], world: tuple[int, ...]) -> Divergence:
     """Nothing was done in the default group, so the fork is at its first slot."""
-    world = incident.timeline.world
     joined = tuple(r for r in world if r not in missing)
     cohorts = (Cohort(joined, Role.WAITING), *([Cohort(missing, Role.SILENT, where="did not join")] if missing else []))
     return unrecorded_divergence(PartingKind.ABSENCE, cohorts, missing, ranks=world, seq=1)
 
 
 def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
-    """Ranks that failed by themselves, else those that do not speak of any failure, if their number is just what the logs say
-    is missing.
+    """Ranks that failed by themselves; all but those that were connected to the store; those that did not reach it; those that do
+    not speak of any failure. Each only if their number is just what the store says is missing.
     """
     spoke = {e.rank for e in incident.capture.events if e.is_failure}
-    counts = [m for e in events if (m := _JOINED.search(e.text))]
-    world = range(_size(events, incident)) if counts else incident.timeline.world
-    silent = tuple(r for r in world if r not in spoke)
-    expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
+    counts = _JOINED.search(events[0].text)
+    world = range(_size(events, incident))
+    expected = len(world) - int(counts[1]) if counts else 0
     if failed := _failed_before(incident):
         return failed if len(failed) == expected else ()
+    connected, seeking = _connected(events, incident), _seek_store(incident)
+    rest = tuple(r for r in world if r not in connected)
+    silent = tuple(r for r in world if r not in spoke)
+    # Before an exception tells that a rank gave up, another try may have had success.
+    unreached = tuple(sorted({e.rank for e in seeking if e.exception and e.rank is not None}))
     if any(rank in silent and file in incident.capture.cut_logs for file, rank in incident.capture.logs):
-        return ()  # what it would have said is cut off
-    return silent if len(silent) == expected else ()
+        silent = ()  # what it would have said is cut off
+    told = (rest, unreached, () if seeking else silent)
+    return next((ranks for ranks in told if ranks and len(ranks) == expected), ())
+
+
+def _connected(events: list[LogEvent], incident: Incident) -> set[int]:
+    """Ranks that waited in the store for others: one of them keeps it and counts, the others asked it for keys. None where they speak
+    of two stores.
+    """
+    inside = [e for e in incident.capture.events if e.kind is LogKind.STORE]
+    stores = {found[1] for e in inside if (found := _PORT_OF_STORE.search(e.text))}
+    ranks = {e.rank for e in (*events, *inside) if e.rank is not None}
+    return ranks if len(stores) < 2 else set()
+
+
+def _seek_store(incident: Incident) -> list[LogEvent]:
+    return [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and e.detail("port")]
 
 
 def _failed_before(incident: Incident) -> tuple[int, ...]:
@@ -239,6 +260,7 @@ def _meeting(failed: tuple[int, ...], incident: Incident) -> list[LogEvent]:
 
 
 def _size(events: list[LogEvent], incident: Incident) -> int:
+    """As the store says that counts its clients."""
     counts = [int(m[2]) for e in events if (m := _JOINED.search(e.text))]
     return counts[0] if counts else len(incident.timeline.world)
 

@@ -26,8 +26,9 @@ from dataclasses import replace
 from forkpoint.evidence.stacks.shapes import find_last_call
 from forkpoint.judge.calls import is_of_two_threads, is_reordered, shares_group_with_thread
 from forkpoint.judge.cite import DECIDED, LIKELY, cite_divergence, describe_slot
+from forkpoint.judge.handling import find_handling
 from forkpoint.judge.refusal import Refused, find_refusal
-from forkpoint.judge.stacks import find_all_standings, find_handling
+from forkpoint.judge.stacks import find_all_standings
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.judge.telling import shared_call
 from forkpoint.model.frames import bare_name

@@ -16,7 +16,7 @@ What rules it out
     What follows from another rank's end: an abort after a watchdog timeout, a connection that a peer closed, the
     launcher's SIGTERM to the siblings of a process that failed. An exception after another that was handled, or that DDP
     raised because a part of the model was not used: the rank had left the path before (divergent-path). A size that its
-    library refused before the abort. No log of it at all, an empty one, or one that ends in the middle of a line: then it is only not known.
+    library refused before the abort. A launcher that saw another rank fail first, of which no log is left. No log of it at all, an empty one, or one that ends in the middle of a line: then it is only not known.
     Its log says that it dumped: the dump was not collected. An Xid on a GPU on which no rank ran, of another time, or that
     only follows another event: a note. NCCL RAS, which says who does not answer, supports this and never decides it.
 

@@ -2,7 +2,8 @@
 
 What it looks like
     A check of replicas (`forkpoint.replicas`) found a parameter, gradient or optimizer state that differs between ranks
-    that must hold the same bits. With three or more replicas the vote names the odd one. Or, before reduction, the
+    that must hold the same bits. With three or more replicas the vote names the odd one. Or ranks print the same norm of gradients
+    at every step, and other norms of parameters, while other such pairs agree in both. Or, before reduction, the
     gradients of one rank alone were NaN or far out of line at some step, with a batch that did nothing elsewhere.
 
 Why it happens
@@ -29,6 +30,7 @@ from dataclasses import replace
 
 from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_remark
 from forkpoint.judge.machines import XidOrigin, find_gpu_faults
+from forkpoint.judge.printed_state import PartedReplicas, find_odd_restored, find_parted_replicas
 from forkpoint.judge.printed_values import find_odd_hash
 from forkpoint.judge.telling import first_words
 from forkpoint.judge.values import (
@@ -78,6 +80,30 @@ def _of_printed(incident: Incident) -> Iterator[Finding]:
         finding = _finding(f"{told}; {unclear}", (odd.rank,), LIKELY, Action.INVESTIGATE, odd.evidence, remedy)
         plain = f"rank {odd.rank} printed another checksum than all the others from step {odd.step} on"
         yield replace(finding, headlines=(plain,))
+    elif (parted := find_parted_replicas(incident)) is not None and incident.divergence is None:
+        yield _of_parted_replicas(parted, incident)
+
+
+def _of_parted_replicas(parted: PartedReplicas, incident: Incident) -> Finding:
+    """Replicas that reduce their gradients together and hold other parameters: who began from another checkpoint is to blame."""
+    who = name_ranks(parted.ranks)
+    told = f"{who} print equal gradients and another {parted.name} each, from step {parted.step} on; other replicas agree in both"
+    restored = find_odd_restored(incident) if parted.odd else None
+    plain = f"{plain_ranks(parted.ranks)} are replicas and hold different parameters from step {parted.step} on"
+    if restored is None:
+        remedy = _hardware(f"from before step {parted.step}", (), decided=False)
+        finding = _finding(
+            f"{told}; nothing says which is right", (), LIKELY, Action.INVESTIGATE, parted.evidence, remedy
+        )
+        return replace(finding, headlines=(plain,))
+    fixes = (
+        Fix("load the same checkpoint on all ranks: agree on its step first, and fail if a rank does not have it"),
+        Fix("go back to the checkpoint that all ranks had, and train again from there"),
+    )
+    probes = (Probe("print a checksum of the parameters on every rank right after a checkpoint is loaded"),)
+    cited = (*restored.evidence, *parted.evidence)
+    finding = _finding(f"{restored.told}; {told}", parted.odd, LIKELY, Action.FIX_CODE, cited, (probes, fixes, ()))
+    return replace(finding, headlines=(restored.told, plain))
 
 
 def _of_vote(vote: Vote, first: FirstOutOfLine | None, incident: Incident) -> Finding:

@@ -1,7 +1,8 @@
 """Same order, only late: the timeout is shorter than the work.
 
 What it looks like
-    All members issued the same op, one of them later than the others by more than the group's timeout.
+    All members issued the same op, one of them later than the others by more than the group's timeout. Logs alone: one goes on with
+    work that it alone does, for longer than the timeout with which others gave up in a call of all ranks.
 
 Why it happens
     A long step on one rank: evaluation, compilation, a checkpoint, a slow node; or a timeout set too short for it.
@@ -68,10 +69,10 @@ def _up_to(late: dict[int, float]) -> str:
 def _by_words(incident: Incident) -> Iterator[Finding]:
     """Logs alone: who went on working while the others waited, or came to a barrier when they had given up."""
     if (worked := find_worked_on(incident)) and not worked.retries:
-        told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of the others, which waited for it"
+        told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of {worked.waited}, which waited for it"
         gave_up = f" and gave up after {worked.timeout_ms / 1000:g} s"
         plain = with_endings(
-            f"rank {worked.rank} was still working when the others, who waited for it, had stopped", gave_up
+            f"rank {worked.rank} was still working when {worked.waited}, which waited for it, had stopped", gave_up
         )
         yield _told((worked.rank,), f"{told}{gave_up}", worked.evidence, plain)
         return
