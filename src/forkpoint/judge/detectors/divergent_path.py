@@ -71,6 +71,7 @@ from forkpoint.judge.path_headlines import (
     tell_calls,
     tell_departure,
     tell_handling,
+    tell_parted,
     tell_parting,
     tell_refusal,
 )
