@@ -98,9 +98,13 @@ def measure(folder: Path, settings: RehearsalSettings, *, fixed: bool, whole: bo
         )
         with chdir(work), suppress(_FoundError):
             program = plan_program([sys.executable, *truth.command[truth.command.index("train.py") :]], 4, os.environ)
-            told = rehearse(program, settings, lambda *_: None, hear)
+            told = rehearse(program, settings, _say_nothing, hear)
             print(f"   {len(told.results)} of {len(told.plan)} planned trials, {told.seconds:.0f} s", flush=True)
     return scores
+
+
+def _say_nothing(done: int, total: int, what: str) -> None:
+    """Every trial is printed as it ends."""
 
 
 def main() -> int:

@@ -93,14 +93,14 @@ def _read_some(samples: Any) -> Iterator[tuple[tuple[int, int], Any]]:
 
 def _cut(small: Any, large: Any) -> Any:
     """The small sample with a quarter of every part whose length differs from that of the large one."""
+    if _is_row(small) and _is_row(large) and small.shape == large.shape:
+        return _emptied(small) if _filled(small) != _filled(large) else small
     if isinstance(small, Mapping):
         parts, others = cast("Mapping[Any, Any]", small), cast("Mapping[Any, Any]", large)
         return {key: _cut(part, others.get(key)) for key, part in parts.items()}
     if isinstance(small, tuple) and isinstance(large, tuple):
         pairs = zip(cast("tuple[Any, ...]", small), cast("tuple[Any, ...]", large), strict=False)
         return tuple(_cut(part, other) for part, other in pairs)
-    if _is_row(small) and _is_row(large) and small.shape == large.shape:
-        return _emptied(small) if _filled(small) != _filled(large) else small
     lengths = [len(part) if getattr(part, "ndim", 1) and hasattr(part, "__len__") else 0 for part in (small, large)]
     return small[: max(1, lengths[0] // _CUT)] if 1 < lengths[0] != lengths[1] > 0 else small
 
