@@ -21,7 +21,7 @@ _ERROR: Final = re.compile(
     r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)|[a-z_]\w*\.[\w.]+)(?::.*)?)$"
 )
 _ABORTED: Final = (-6, -11)
-_MIXED_UP: Final = ("divergent-path", "order-inversion", "metadata-mismatch")
+_OF_CALLS: Final = ("divergent-path", "order-inversion", "metadata-mismatch")
 _DIAGNOSE_S: Final = 300.0
 """Only against a real hang; a diagnosis takes a second or two."""
 _TAIL: Final = 1 << 16
@@ -29,15 +29,12 @@ _TAIL: Final = 1 << 16
 
 def judge_trial(trial: Trial, ended: Ended, place: Workspace) -> TrialResult:
     outcome, says = _decide(trial, ended, place.logs)
-    verdict = _verdict(ended, place) if outcome is TrialOutcome.PARTS else None
-    if outcome is TrialOutcome.AGREES and _failed_without_it(trial, ended, place.logs):
-        verdict = _verdict(ended, place)
-        if verdict is not None and verdict["cause"] in _MIXED_UP and verdict["suspects"] == [trial.rank]:
-            outcome = TrialOutcome.PARTS
-        else:
-            verdict = None
-    if outcome is TrialOutcome.PARTS and verdict is not None:
-        says = str(verdict["summary"])
+    suspicious = outcome is TrialOutcome.AGREES and _failed_without_it(trial, ended, place.logs)
+    verdict = _verdict(ended, place) if suspicious or outcome is TrialOutcome.PARTS else None
+    if suspicious and verdict is not None and not _accuses(verdict, trial.rank):
+        verdict = None
+    if verdict is not None:
+        outcome, says = TrialOutcome.PARTS, str(verdict["summary"])
     if outcome is TrialOutcome.AGREES and ended.effect is None:
         outcome, says = TrialOutcome.NOT_REACHED, "the job never reached the place: nothing was disturbed"
     return TrialResult(trial, outcome, says, ended.seconds, effect=ended.effect, verdict=verdict)
@@ -67,6 +64,11 @@ def _failed_without_it(trial: Trial, ended: Ended, logs: Path) -> bool:
     """
     own = own_errors(ended, logs)
     return bool(own) and trial.rank not in own
+
+
+def _accuses(verdict: Mapping[str, Any], rank: int) -> bool:
+    """This rank made other calls than the others."""
+    return verdict["cause"] in _OF_CALLS and verdict["suspects"] == [rank]
 
 
 def _was_only_slow(alarm: Path, ended: Ended) -> bool:
