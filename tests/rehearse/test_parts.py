@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 import os
 import random
 import sys
@@ -39,9 +40,11 @@ from forkpoint.rehearse.paths import PathFile, SeenFork, find_fork, find_step, s
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
 from forkpoint.rehearse.perturbations.another_value import across, look_up_bound
 from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
-from forkpoint.rehearse.run import MOVED, Ended
-from forkpoint.rehearse.trial import choose_other
+from forkpoint.rehearse.run import MOVED, Ended, RanksLoad
+from forkpoint.rehearse.trial import Silence, choose_other
 from forkpoint.rehearse.workspace import Workspace
+from forkpoint.source import read_program
+from forkpoint.source.analysis import analyse
 from looping import for_each
 
 HEADINGS = ("What it does", "Where it comes from", "When it can happen", "A healthy program")
@@ -200,11 +203,71 @@ def test_ranks_stopped_apart_if_their_last_lines_differ(tmp_path):
     assert not stopped_apart(tmp_path, 1, 3)
 
 
+ASKS = """import torch.distributed as dist
+
+def read(path):
+    if path.broken:
+        return None
+    return path.rows
+
+def main(path):
+    rows = read(path)
+    if rows is None:
+        dist.barrier()
+    dist.all_reduce(rows)
+
+def share(rows):
+    if rows.bad:
+        return
+    dist.all_reduce(rows)
+
+def again(rows):
+    share(rows)
+    if rows:
+        dist.barrier()
+"""
+
+
+def fork_in(folder, mine, theirs):
+    """Of rank 1, which is disturbed after the first line of `mine`."""
+    (folder / "train.py").write_text(ASKS)
+    for rank, lines in ((1, mine), (0, theirs)):
+        path = PathFile(str(folder), rank)
+        for at, line in enumerate(lines):
+            path.add(path.number_of("train.py"), line)
+            if rank == 1 and at == 0:
+                path.mark()
+    fork = find_fork(folder, 1, 0, None, Silence(analyse(read_program([str(folder)])), []))
+    return fork and (fork.line, fork.went_to, fork.other_went_to)
+
+
+def test_a_fork_in_a_function_that_does_not_communicate_is_where_its_caller_decides(tmp_path):
+    assert fork_in(tmp_path, [9, 4, 5, 10, 11], [9, 4, 6, 10, 12]) == (10, 11, 12)
+
+
+def test_a_fork_stays_in_a_function_that_communicates_or_whose_caller_does_the_same(tmp_path):
+    assert fork_in(tmp_path, [20, 15, 16, 21, 22], [20, 15, 17, 21, 22]) == (15, 16, 17)
+    assert fork_in(tmp_path, [9, 4, 5, 10, 12], [9, 4, 6, 10, 12]) == (4, 5, 6)
+
+
+@for_each(
+    "load, hangs_now, hangs_if_it_lasts",
+    [
+        (RanksLoad(0.1, 0.0, 0.1), True, True),  # all wait in a call
+        (RanksLoad(4.0, 0.0, 1.0), False, True),  # each waits for its GPU, in a loop
+        (RanksLoad(0.1, 0.9, 1.0), False, False),  # the machine is busy
+        (RanksLoad(4.0, math.nan, 1.0), False, False),
+    ],
+)
+def test_a_stall_is_a_hang_if_no_rank_waits_for_a_core(load, hangs_now, hangs_if_it_lasts):
+    assert (load.shows_hang(lasts=False), load.shows_hang(lasts=True)) == (hangs_now, hangs_if_it_lasts)
+
+
 def uses(rank, *found, world=4):
     return RankUses(rank, world, 10, 10, tuple(found))
 
 
-def loader(rank, shared_out="0", ends="1"):
+def loader(rank, shared_out="0", ends="1", content=""):
     facts = {
         "shared_out": shared_out,
         "own_collate": "0",
@@ -212,6 +275,7 @@ def loader(rank, shared_out="0", ends="1"):
         "workers": "0",
         "batches": "5",
         "ends": ends,
+        "content": content,
     }
     return uses(rank, Use(UseKind.LOADER, CodeSite("train.py", 7, "main"), "loader 0", 1, (5.0,), facts))
 
@@ -224,6 +288,16 @@ def kinds_for(calm):
 def test_a_sampler_that_shares_data_out_gives_no_rank_a_batch_fewer():
     assert "one-batch-fewer" in kinds_for(Calm(tuple(map(loader, range(4))), 1.0, complete=True))
     assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, "1") for r in range(4)), 1.0, complete=True))
+
+
+def test_ranks_that_read_the_same_data_have_the_same_luck_with_it():
+    def disturbed_ranks(*contents):
+        calm = Calm(tuple(loader(r, content=content) for r, content in enumerate(contents)), 1.0, complete=True)
+        return {t.rank for t in plan_trials(calm, Decisions(["/nowhere"]), PERTURBATIONS, None, 0) if "batch" in t.kind}
+
+    assert disturbed_ranks("a", "b", "c", "d") == {2, 0, 3}
+    assert not disturbed_ranks("a", "a", "a", "a")
+    assert disturbed_ranks("a", "a", "c", "c", "e") == {4}
 
 
 def test_a_program_that_reads_the_time_is_given_another_one():
@@ -393,6 +467,26 @@ def test_a_batch_of_small_samples_is_put_together_by_the_programs_own_function(t
         given[which] = list(rank.batches(None, FACTS, iter(["a|b", "c|d"])))
 
     assert given == {"smallest": ["short|short", "c|d"], "largest": ["another long text|another long text", "c|d"]}
+
+
+def test_a_sample_shorter_than_all_of_them_is_cut_where_lengths_differ(tmp_path):
+    samples = [{"ids": list(range(n)), "label": "x", "size": (4, 4)} for n in (16, 20, 24)]
+    facts = replace(FACTS, samples=samples, collate=lambda rows: rows)
+
+    given = next(disturbed(tmp_path, "small-samples", {"which": "shorter"}).batches(None, facts, iter([None])))
+
+    assert given == [{"ids": [0, 1, 2, 3], "label": "x", "size": (4, 4)}] * FACTS.batch_size
+
+
+def test_a_padded_row_is_shortened_by_zeros(tmp_path):
+    import torch  # noqa: PLC0415 no other test of this file needs it
+
+    samples = [torch.tensor([*range(1, n), *[0] * (20 - n)]) for n in (9, 12, 16)]
+    facts = replace(FACTS, samples=samples, collate=lambda rows: rows[0].tolist())
+
+    given = next(disturbed(tmp_path, "small-samples", {"which": "shorter"}).batches(None, facts, iter([None])))
+
+    assert given == [1, 2, *[0] * 17]
 
 
 def test_the_newest_checkpoint_is_hidden_with_its_folder_wherever_it_is_asked_for(tmp_path):

@@ -26,9 +26,18 @@ from forkpoint.rehearse.page import render_page
 from forkpoint.rehearse.paths import SeenFork
 from forkpoint.rehearse.render import find_hazards, render_json, render_text
 from forkpoint.rehearse.trial import apply_patch, move_trial, moved_line, with_fork
+from forkpoint.source import read_program
+from forkpoint.source.analysis import analyse
 from looping import for_each
 
 SCHEMA = json.loads((Path(forkpoint.rehearse.__file__).parent / "rehearsal.schema.json").read_text())
+
+
+def forked(result, step, folder, apart):
+    roots = [str(folder)]
+    return with_fork(result, step, analyse(read_program(roots)), apart=apart, roots=roots)
+
+
 VERDICT = {
     "cause": "divergent-path",
     "suspects": [1],
@@ -174,7 +183,7 @@ def test_a_loader_is_known_by_its_number_wherever_a_patch_iterates_over_it(tmp_p
 def test_the_fix_is_for_the_line_at_which_ranks_were_seen_to_part(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
 
-    told = with_fork(parting(1, "not-a-number"), None, apart=True, roots=[str(tmp_path)]).verdict
+    told = forked(parting(1, "not-a-number"), None, tmp_path, apart=True).verdict
 
     assert "torch.isnan(loss)" in told["fixes"][0]["title"]
     assert apply_patch(told["fixes"][0]["patch"], tmp_path)
@@ -197,7 +206,7 @@ def test_a_path_that_was_seen_decides_what_sizes_and_order_leave_open(tmp_path_f
     verdict = VERDICT | {"cause": cause, "suspects": suspects, "sites": [{"file": "train.py", "line": 11}]}
     result = replace(parting(1, "not-a-number"), verdict=verdict)
 
-    found = with_fork(result, None, apart=apart, roots=[str(folder)])
+    found = forked(result, None, folder, apart=apart)
 
     assert (found.verdict["cause"], found.verdict["suspects"], found.verdict["sites"][0]["line"]) == told
     assert found.says == found.verdict["summary"]
@@ -222,7 +231,7 @@ def test_an_exception_is_a_fork_only_if_it_is_the_one_that_was_raised_on_purpose
     effect = replace(result.effect, site=CodeSite("train.py", disturbed_line, "train"))
     result = replace(result, effect=effect, verdict=VERDICT | {"cause": "inconclusive", "suspects": []})
 
-    assert with_fork(result, None, apart=True, roots=[str(folder)]).verdict["cause"] == cause
+    assert forked(result, None, folder, apart=True).verdict["cause"] == cause
 
 
 def test_what_rank_0_does_alone_is_no_fork_but_an_exception_in_it_is(tmp_path):
@@ -242,6 +251,6 @@ def test_what_rank_0_does_alone_is_no_fork_but_an_exception_in_it_is(tmp_path):
     result = replace(parting(1, "exception-in-try", 0), fork=SeenFork("train.py", 12, 13, 1, 15))
     raised, passed = (SeenFork("train.py", 6, line, 1, 0) for line in (7, 9))
 
-    forks = [with_fork(result, step, apart=True, roots=[str(tmp_path)]).fork for step in (raised, passed, None)]
+    forks = [forked(result, step, tmp_path, apart=True).fork for step in (raised, passed, None)]
 
     assert forks == [raised, None, None]

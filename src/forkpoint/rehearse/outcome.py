@@ -21,6 +21,7 @@ _ERROR: Final = re.compile(
     r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)|[a-z_]\w*\.[\w.]+)(?::.*)?)$"
 )
 _ABORTED: Final = (-6, -11)
+_OF_CALLS: Final = ("divergent-path", "order-inversion", "metadata-mismatch")
 _DIAGNOSE_S: Final = 300.0
 """Only against a real hang; a diagnosis takes a second or two."""
 _TAIL: Final = 1 << 16
@@ -28,9 +29,12 @@ _TAIL: Final = 1 << 16
 
 def judge_trial(trial: Trial, ended: Ended, place: Workspace) -> TrialResult:
     outcome, says = _decide(trial, ended, place.logs)
-    verdict = _verdict(ended, place) if outcome is TrialOutcome.PARTS else None
-    if outcome is TrialOutcome.PARTS and verdict is not None:
-        says = str(verdict["summary"])
+    suspicious = outcome is TrialOutcome.AGREES and _failed_without_it(trial, ended, place.logs)
+    verdict = _verdict(ended, place) if suspicious or outcome is TrialOutcome.PARTS else None
+    if suspicious and verdict is not None and not _accuses(verdict, trial.rank):
+        verdict = None
+    if verdict is not None:
+        outcome, says = TrialOutcome.PARTS, str(verdict["summary"])
     if outcome is TrialOutcome.AGREES and ended.effect is None:
         outcome, says = TrialOutcome.NOT_REACHED, "the job never reached the place: nothing was disturbed"
     return TrialResult(trial, outcome, says, ended.seconds, effect=ended.effect, verdict=verdict)
@@ -52,6 +56,19 @@ def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[TrialOutcome, str]:
         return TrialOutcome.NOT_REACHED, f"undecided: it was not done after {ended.seconds:.0f} s"
     end = " to the end" if ended.why == "all ended" else f", at least to step {min(ended.steps.values(), default=0)}"
     return TrialOutcome.AGREES, f"all ranks continued{end}"
+
+
+def _failed_without_it(trial: Trial, ended: Ended, logs: Path) -> bool:
+    """Others stopped with an error of their own, the disturbed rank did not. They may have received what was meant for another
+    call, as when DDP compares models while the disturbed rank gathers something else; the recorded calls decide.
+    """
+    own = own_errors(ended, logs)
+    return bool(own) and trial.rank not in own
+
+
+def _accuses(verdict: Mapping[str, Any], rank: int) -> bool:
+    """This rank made other calls than the others."""
+    return verdict["cause"] in _OF_CALLS and verdict["suspects"] == [rank]
 
 
 def _was_only_slow(alarm: Path, ended: Ended) -> bool:

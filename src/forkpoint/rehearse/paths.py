@@ -8,7 +8,7 @@ import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 _ENTRY: Final = struct.Struct("<II")
 """File number, line. The first entry has the number of entries."""
@@ -59,8 +59,96 @@ class PathFile:
         self.add(*_MARK)
 
 
-def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | None = None) -> SeenFork | None:
-    """`at_line`: where the perturbation took effect. None: both took the same path as far as recorded, or it is unknown."""
+Line = tuple[str, int]
+"""File and line."""
+
+
+class Quiet(Protocol):
+    """Questions about the source that decide where a fork is told."""
+
+    def leaves(self, line: Line) -> tuple[str, range] | None:
+        """Name and lines of the function there, if nothing in it communicates."""
+        ...
+
+    def calls(self, line: Line, name: str) -> range | None:
+        """The lines of the function there, if the line calls a function of this name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Courses:
+    """What two ranks executed before and after one of them was disturbed."""
+
+    before: list[Line]
+    mine: list[Line]
+    theirs: list[Line]
+
+    def part(self) -> int | None:
+        """Index of the first different line."""
+        pairs = enumerate(zip(self.mine, self.theirs, strict=False))
+        return next((at for at, (here, there) in pairs if here != there), None)
+
+
+def find_fork(
+    folder: Path, rank: int, other: int, at_line: Line | None = None, quiet: Quiet | None = None
+) -> SeenFork | None:
+    """`at_line`: where the perturbation took effect. `quiet`: a fork inside a function that does not communicate only makes it
+    return something else; then the fork is where its caller decides. None: both took the same path as far as recorded, or it is
+    unknown.
+    """
+    courses = _read_courses(folder, rank, other, at_line)
+    at = courses.part() if courses is not None else None
+    if courses is None or at is None:
+        return None
+    while quiet is not None and (caller := _returned(courses, at, quiet)) is not None:
+        courses, at = caller
+    return _fork_at(courses, at, other)
+
+
+def _fork_at(courses: _Courses, at: int, other: int) -> SeenFork:
+    last = [*courses.before[-1:], *courses.mine[:at]][-1:] or courses.mine[:1]
+    file, line = last[0]
+    went = [entry[1] if entry[0] == file else 0 for entry in (courses.mine[at], courses.theirs[at])]
+    return SeenFork(file, line, went[0], other, went[1])
+
+
+def _returned(courses: _Courses, at: int, quiet: Quiet) -> tuple[_Courses, int] | None:
+    """Both ranks from where the function in which they part has returned, and where they part in its caller. None: it communicates,
+    it did not return, or its caller does the same on both.
+    """
+    history = [*courses.before, *courses.mine[:at]]
+    inside = quiet.leaves(history[-1]) if history else None
+    if inside is None:
+        return None
+    caller, lines = _find_call(history, inside, quiet)
+    rest = [_from(lines, path[at:], history[caller][0]) for path in (courses.mine, courses.theirs)]
+    if not all(rest):
+        return None
+    after = _Courses(history[: caller + 1], rest[0], rest[1])
+    again = after.part()
+    decides = again is not None and (again == 0 or after.mine[again - 1][1] in lines)
+    return (after, again) if again is not None and decides else None
+
+
+def _find_call(history: list[Line], inside: tuple[str, range], quiet: Quiet) -> tuple[int, range]:
+    """Index of the line that called the function, and the lines of the caller; those are empty if it is unknown."""
+    name, own = inside
+    file = history[-1][0]
+    for at in range(len(history) - 1, -1, -1):
+        if history[at][0] == file and history[at][1] in own:
+            continue
+        lines = quiet.calls(history[at], name)
+        if lines is not None:
+            return at, lines
+    return -1, range(0)
+
+
+def _from(lines: range, path: list[Line], file: str) -> list[Line]:
+    at = next((n for n, (name, line) in enumerate(path) if name == file and line in lines), None)
+    return path[at:] if at is not None else []
+
+
+def _read_courses(folder: Path, rank: int, other: int, at_line: Line | None) -> _Courses | None:
     names, mine = _read(folder, rank)
     their_names, theirs = _read(folder, other)
     if _MARK not in mine or len(mine) < 2 or not theirs:
@@ -80,13 +168,7 @@ def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | No
     between = set(lines[len(before) : at])
     while begin < len(their_lines) and their_lines[begin] in between:
         begin += 1
-    last = before[-1] if before else lines[0]
-    for here, there in zip(lines[at:], their_lines[begin:], strict=False):
-        if here != there:
-            in_file = [entry[1] if entry[0] == last[0] else 0 for entry in (here, there)]
-            return SeenFork(last[0], last[1], in_file[0], other, in_file[1])
-        last = here
-    return None
+    return _Courses(before, lines[at:], their_lines[begin:])
 
 
 def find_step(folder: Path, rank: int, other: int, at_line: tuple[str, int] | None) -> SeenFork | None:

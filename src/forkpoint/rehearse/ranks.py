@@ -1,13 +1,14 @@
 """Starts the processes of one run, reports how they end, and leaves none running."""
 
 import json
+import math
 import os
 import select
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,12 @@ class StartedRanks:
     def wants_a_core(self) -> bool:
         """Some thread of the ranks is running, runnable, or waiting for a disk."""
         return any(map(_wants_a_core, _with_children(set(self.pids.values()))))
+
+    def starved_s(self) -> float:
+        """Time for which threads of the ranks were ready to run and had no core, added up; not a number if the kernel does not tell."""
+        pids = _with_children(set(self.pids.values()))
+        times = [told for pid in pids for told in _schedules(pid)]
+        return sum(waited for _, waited in times) / 1e9 if any(ran for ran, _ in times) else math.nan
 
     def end(self) -> None:
         """Kills every process of the run and their children."""
@@ -230,6 +237,14 @@ class WarmStart:
                     messages.append(message)
             wait_s = 0
         return messages
+
+
+def _schedules(pid: int) -> Iterator[tuple[int, int]]:
+    """For each thread the nanoseconds that it ran, and waited for a core."""
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError, ValueError):
+            ran, waited, _ = task.read_text().split()
+            yield int(ran), int(waited)
 
 
 def _wants_a_core(pid: int) -> bool:

@@ -24,6 +24,7 @@ _IDLE_SHARE: Final = 0.25
 """Of a core: upper limit for ranks that all wait, with their guards."""
 _IDLE_S: Final = 1.5
 _IDLE_LOOKS: Final = 10
+_IDLE_WANTED: Final = 0.5
 _LAUNCHER: Final = -1
 MOVED: Final = "forkpoint guard: the job moves again"
 """Said by the guard."""
@@ -162,6 +163,7 @@ class _Watch:
         self._world = world
         self._until = time.monotonic() + limits.seconds
         self._failed_at: float | None = None
+        self._stalled_at: float | None = None
         self.codes: dict[int, int] = {}
         self.order: tuple[int, ...] = ()
 
@@ -195,15 +197,37 @@ class _Watch:
         return all(read_steps(self._place.told, rank) >= effect.step + _STEPS_AFTER for rank in range(self._world))
 
     def _hangs(self) -> bool:
-        return self._is_idle() and not moved_again(self._place.logs)
-
-    def _is_idle(self) -> bool:
-        """No rank uses the CPU or waits for a free core, so a stall is a hang and not a busy machine."""
-        before, wanted = self._ranks.cpu_s(), 0
+        self._stalled_at = self._stalled_at or time.monotonic()
+        cpu_s, starved_s, wanted = self._ranks.cpu_s(), self._ranks.starved_s(), 0
         for _ in range(_IDLE_LOOKS):
             time.sleep(_IDLE_S / _IDLE_LOOKS)
             wanted += self._ranks.wants_a_core()
-        return self._ranks.cpu_s() - before < _IDLE_SHARE * _IDLE_S and wanted <= _IDLE_LOOKS / 2
+        load = RanksLoad(
+            (self._ranks.cpu_s() - cpu_s) / _IDLE_S,
+            (self._ranks.starved_s() - starved_s) / _IDLE_S,
+            wanted / _IDLE_LOOKS,
+        )
+        lasts = time.monotonic() > self._stalled_at + self._limits.stall_s
+        return load.shows_hang(lasts=lasts) and not moved_again(self._place.logs)
+
+
+@dataclass(frozen=True, slots=True)
+class RanksLoad:
+    """What all ranks together did with the machine's cores for a moment."""
+
+    used: float
+    """Cores."""
+    lacked: float
+    """Cores that threads waited for; not a number if the kernel does not tell."""
+    wanted: float
+    """Share of the looks at which some thread ran or wanted to."""
+
+    def shows_hang(self, *, lasts: bool) -> bool:
+        """A stall is a hang and not a busy machine if the ranks are idle; or, because a rank that waits for its GPU keeps a core busy,
+        if it lasts although they get the cores they want.
+        """
+        is_idle = self.used < _IDLE_SHARE and self.wanted <= _IDLE_WANTED
+        return is_idle or (lasts and self.lacked < _IDLE_SHARE)
 
 
 def moved_again(logs: Path) -> bool:

@@ -3,7 +3,7 @@
 import ast
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -22,7 +22,7 @@ from forkpoint.rehearse.model import (
     VerifiedFix,
 )
 from forkpoint.rehearse.outcome import judge_trial
-from forkpoint.rehearse.paths import SeenFork, find_fork, find_step, stopped_apart
+from forkpoint.rehearse.paths import Line, SeenFork, find_fork, find_step, stopped_apart
 from forkpoint.rehearse.plan import lines_of
 from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace, copy_folder, scratch_folder, workspace
@@ -31,6 +31,7 @@ from forkpoint.source import read_program
 from forkpoint.source.analysis import Analysis, analyse
 from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import last_word
 from forkpoint.source.value import NO_REASONS
 
 _LEAST_STALL_S: Final = 8.0
@@ -69,8 +70,10 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
         at = (site.file, site.line) if site else None
         result = replace(judge_trial(trial, ended, place), fork=find_fork(place.told, trial.rank, other, at))
         if result.verdict is not None and result.fork is not None:
+            analysis = analyse(read_program([str(place.work)]))
+            fork = find_fork(place.told, trial.rank, other, at, Silence(analysis, result.verdict["sites"]))
             apart, step = stopped_apart(place.told, trial.rank, other), find_step(place.told, trial.rank, other, at)
-            result = with_fork(result, step, apart=apart, roots=[str(place.work)])
+            result = with_fork(replace(result, fork=fork), step, analysis, apart=apart, roots=[str(place.work)])
         if result.verdict is not None and stage.keep is not None:
             result = replace(result, evidence=str(_keep(trial, ended, place, stage.keep)))
         return result
@@ -114,14 +117,46 @@ def _keep(trial: Trial, ended: Ended, place: Workspace, folder: Path) -> Path:
 _LEAVES = ast.Return | ast.Continue | ast.Break
 
 
-def with_fork(result: TrialResult, step: SeenFork | None, *, apart: bool, roots: Sequence[str]) -> TrialResult:
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Which functions of the user do not communicate, for `find_fork`."""
+
+    analysis: Analysis
+    sites: Sequence[Mapping[str, Any]]
+    """Of the verdict: calls of a library that communicates by itself."""
+
+    def leaves(self, line: Line) -> tuple[str, range] | None:
+        function = self._function(line)
+        if function is None or function in self.analysis.communication.reaches:
+            return None
+        named = any(site["file"] == line[0] and function.contains(site["line"]) for site in self.sites)
+        return None if named else (function.short, _lines(function))
+
+    def calls(self, line: Line, name: str) -> range | None:
+        function = self._function(line)
+        found = [call for call in function.calls if last_word(call.func) == name] if function else []
+        here = any(call.lineno <= line[1] <= (call.end_lineno or call.lineno) for call in found)
+        return _lines(function) if function and here else None
+
+    def _function(self, line: Line) -> Function | None:
+        module = self.analysis.program.module_at(line[0])
+        function = module.function_at(line[1]) if module else None
+        return function if function and function.body else None
+
+
+def _lines(function: Function) -> range:
+    return range(function.body[0].lineno, (function.body[-1].end_lineno or 0) + 1)
+
+
+def with_fork(
+    result: TrialResult, step: SeenFork | None, analysis: Analysis, *, apart: bool, roots: Sequence[str]
+) -> TrialResult:
     """The verdict with what the paths of two ranks show; unchanged if the source does not show a decision at their fork.
 
     `step`: from the line at which the rank was disturbed to its next one. `apart`: the two ranks ended at different lines.
     """
     assert result.verdict is not None  # by the caller
     assert result.fork is not None
-    analysis = analyse(read_program(list(roots)))
     fork = locate(result.fork, analysis)
     if fork is not None and fork.test is not None and asks_for_rank([fork.test]):  # no bad luck: a task of this rank
         fork = locate(step, analysis) if step is not None else None
@@ -131,7 +166,8 @@ def with_fork(result: TrialResult, step: SeenFork | None, *, apart: bool, roots:
     verdict = _with_remedies(result.verdict, fork, analysis, roots)
     site = result.effect.site if result.effect else None
     caught_ours = site is not None and (site.file, site.line) == (result.fork.file, result.fork.line)
-    if apart and (fork.kind is not ForkKind.CAUGHT or caught_ours) and verdict["cause"] in _OF_PATHS:
+    undecided = verdict["cause"] == "inconclusive" and verdict["suspects"] == [result.trial.rank]
+    if (apart or undecided) and (fork.kind is not ForkKind.CAUGHT or caught_ours) and verdict["cause"] in _OF_PATHS:
         verdict = _with_path(verdict, result, fork)
     return replace(result, verdict=verdict, says=verdict["summary"])
 
@@ -151,7 +187,7 @@ def _with_path(verdict: dict[str, Any], result: TrialResult, fork: Fork) -> dict
     effect = f" after {result.effect.says}" if result.effect else ""
     site = {
         "file": seen.file,
-        "line": seen.line,
+        "line": fork.node.lineno if fork.kind is ForkKind.CAUGHT else seen.line,
         "function": fork.function.name,
         "condition": ast.unparse(fork.test) if fork.test is not None else None,
         "why": why,
@@ -184,21 +220,24 @@ def _with_remedies(verdict: dict[str, Any], fork: Fork, analysis: Analysis, root
 def locate(seen: SeenFork, analysis: Analysis) -> Fork | None:
     """The branch, loop or handler that decides at this line."""
     module = analysis.program.module_at(seen.file)
-    function = module.function_at(seen.line) if module else None
-    if function is None:
+    if module is None:
         return None
-    for statement in function.body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.ExceptHandler) and node.lineno == seen.went_to:
-                return _fork(ForkKind.CAUGHT, function, node, None, analysis)
-            if isinstance(node, ast.For | ast.While) and node.lineno == seen.line:
-                return _fork(
-                    ForkKind.LOOP, function, node, node.iter if isinstance(node, ast.For) else node.test, analysis
-                )
-            if isinstance(node, ast.If) and node.lineno <= seen.line <= (node.test.end_lineno or node.lineno):
-                left = any(isinstance(part, _LEAVES) for part in (*node.body, *node.orelse))
-                return _fork(ForkKind.LEFT if left else ForkKind.SKIPPED, function, node, node.test, analysis)
+    for function, node in _nodes(module.function_at(seen.went_to) if seen.went_to else None):  # a caller, perhaps
+        if isinstance(node, ast.ExceptHandler) and node.lineno == seen.went_to:
+            return _fork(ForkKind.CAUGHT, function, node, None, analysis)
+    for function, node in _nodes(module.function_at(seen.line)):
+        if isinstance(node, ast.For | ast.While) and node.lineno == seen.line:
+            test = node.iter if isinstance(node, ast.For) else node.test
+            return _fork(ForkKind.LOOP, function, node, test, analysis)
+        if isinstance(node, ast.If) and node.lineno <= seen.line <= (node.test.end_lineno or node.lineno):
+            left = any(isinstance(part, _LEAVES) for part in (*node.body, *node.orelse))
+            return _fork(ForkKind.LEFT if left else ForkKind.SKIPPED, function, node, node.test, analysis)
     return None
+
+
+def _nodes(function: Function | None) -> Iterator[tuple[Function, ast.AST]]:
+    if function is not None:
+        yield from ((function, node) for statement in function.body for node in ast.walk(statement))
 
 
 def _fork(

@@ -1,12 +1,30 @@
 """What perturbations of batches share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from forkpoint.rehearse.model import TrialTarget, Use
+from forkpoint.rehearse.model import Calm, TrialTarget, Use, UseKind
+from forkpoint.rehearse.perturbation import targets_of
 
 T = TypeVar("T")
+
+
+def own_loaders(calm: Calm, wanted: Callable[[Use], bool]) -> Iterator[tuple[Use, TrialTarget]]:
+    """Loaders, with those ranks whose first batch no other rank has. Ranks that read the same data (one validation set for all, the
+    batches of a tensor-parallel group) cannot have different luck with it.
+    """
+    contents = {
+        key: {rank: use.facts.get("content", "") for rank, use in by_rank.items()}
+        for key, by_rank in calm.uses(UseKind.LOADER).items()
+    }
+    for use, target in targets_of(calm, UseKind.LOADER, wanted):
+        content = contents[use.key]
+        often = Counter(content.values())
+        ranks = tuple(rank for rank in target.ranks if not content[rank] or often[content[rank]] == 1)
+        if ranks:
+            yield use, replace(target, ranks=ranks)
 
 
 def is_own_count(use: Use) -> bool:

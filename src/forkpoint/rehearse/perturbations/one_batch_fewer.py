@@ -11,7 +11,8 @@ Where it comes from
 
 When it can happen
     Where nothing makes the number of batches the same on all ranks: an IterableDataset, or a loader whose sampler does not
-    share one data set between all ranks. A DistributedSampler pads, so its loaders are left alone. A generator counts if a test
+    share one data set between all ranks. A DistributedSampler pads, so its loaders are left alone, and so are those whose first batch
+    was the same on another rank: they read the same data. A generator counts if a test
     in its loop decides what it yields, and its items differed between ranks in the calm run.
 
 A healthy program
@@ -26,12 +27,12 @@ from typing import Any
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts, Passed
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
-from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import ends, is_own_count, label_of
+from forkpoint.rehearse.perturbation import Perturbation
+from forkpoint.rehearse.perturbations.batches import ends, is_own_count, label_of, own_loaders
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-    for use, target in targets_of(calm, UseKind.LOADER, _can):
+    for use, target in own_loaders(calm, _can):
         yield label_of(use, target)
     for by_rank in calm.uses(UseKind.GENERATOR).values():
         uses = list(by_rank.values())

@@ -19,13 +19,13 @@ from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts, Passed
-from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
-from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import ends, is_own_count, label_of
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use
+from forkpoint.rehearse.perturbation import Perturbation
+from forkpoint.rehearse.perturbations.batches import ends, is_own_count, label_of, own_loaders
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-    for use, target in targets_of(calm, UseKind.LOADER, _can):
+    for use, target in own_loaders(calm, _can):
         yield label_of(use, target)
 
 

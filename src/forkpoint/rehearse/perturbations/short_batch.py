@@ -23,13 +23,13 @@ from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts, Passed
-from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
-from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import is_own_size, map_tensors
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget
+from forkpoint.rehearse.perturbation import Perturbation
+from forkpoint.rehearse.perturbations.batches import is_own_size, map_tensors, own_loaders
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-    for use, target in targets_of(calm, UseKind.LOADER, is_own_size):
+    for use, target in own_loaders(calm, is_own_size):
         often = int(max(1.0, max(use.values, default=0.0)))
         sizes = ("1", "0") if use.facts.get("drops") == "1" else ("1",)
         for size in sizes:

@@ -1,15 +1,18 @@
-"""One rank gets a batch of its smallest samples, or of its largest.
+"""One rank gets a batch of its smallest samples, of its largest, or of one that is shorter still.
 
 What it does
     On the chosen rank, the chosen batch of one loader consists of copies of the smallest sample, or of the largest, of those that
-    can be read in a second: the shortest text, the record without a picture. The number of samples in the batch stays the same.
+    can be read in a second: the shortest text, the record without a picture. Or of the smallest cut to a quarter, in all its parts
+    whose length, or number of integers that are not zero, differs between samples: a few samples seldom hold the shortest one there is.
+    The number of samples in the batch stays the same.
 
 Where it comes from
     Luck: any batch may consist of such samples. TRL 3069 and 3056 (padding to the longest sample of this rank's batch),
     verl 5591 (as many micro-batches as this rank's tokens need), verl 3670 (no picture in this rank's batch, so a part of the model is not called), ms-swift 4889.
 
 When it can happen
-    Where the program's own collate function makes batches of samples that differ in size.
+    Where the program's own collate function makes batches of samples that differ in size, or where batches have rows of integers
+    (tokens, masks) with different numbers of zeros.
 
 A healthy program
     Pads to a length that is the same on all ranks, exchanges sizes before data, and calls every part of the model in every step.
@@ -25,23 +28,25 @@ from typing import Any, Final, cast
 
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts, Passed
-from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
-from forkpoint.rehearse.perturbation import Perturbation, targets_of
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use
+from forkpoint.rehearse.perturbation import Perturbation
+from forkpoint.rehearse.perturbations.batches import own_loaders
 
 _SPREAD: Final = 64
 _READING_S: Final = 1.0
+_CUT: Final = 4
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-    for use, target in targets_of(calm, UseKind.LOADER, _can):
+    for use, target in own_loaders(calm, _can):
         often = int(max(1.0, max(use.values, default=0.0)))
-        for which in ("smallest", "largest"):
-            settings = {"which": which}
-            yield replace(target, occurrences=often, settings=settings, label=f"{use.what}, its {which}")
+        for which in ("smallest", "shorter", "largest"):
+            label = f"{use.what}, {'shorter than all of them' if which == 'shorter' else f'its {which}'}"
+            yield replace(target, occurrences=often, settings={"which": which}, label=label)
 
 
 def _can(use: Use) -> bool:
-    return use.facts.get("own_collate") == "1" and use.facts.get("numbered") == "1"
+    return use.facts.get("numbered") == "1" and "1" in (use.facts.get("own_collate"), use.facts.get("uneven"))
 
 
 class _Small(Disturbance):
@@ -57,27 +62,60 @@ class _Small(Disturbance):
                 yield batch
             else:
                 made = facts.collate([sample] * facts.batch_size)
-                self.say(f"its batch was made of its {self.settings['which']} samples", self.inside.here() or site)
+                which = "a quarter of the smallest sample" if self._is_cut else f"its {self.settings['which']} samples"
+                self.say(f"its batch was made of {which}", self.inside.here() or site)
                 yield made
+
+    @property
+    def _is_cut(self) -> bool:
+        return self.settings["which"] == "shorter"
 
     def _extreme(self, facts: LoaderFacts) -> Any:
         """The smallest or largest of the samples that can be read in a second; None if all have the same size."""
-        chosen = max if self.settings["which"] == "largest" else min
         with _same_luck(self.inside.torch):
             found = list(_read_some(facts.samples))
-        sizes = [size for size, _ in found]
-        return found[sizes.index(chosen(sizes))][1] if min(sizes) < max(sizes) else None
+        (least, small), (most, large) = (chosen(found, key=lambda one: one[0]) for chosen in (min, max))
+        if least == most:
+            return None
+        return _cut(small, large) if self._is_cut else large if self.settings["which"] == "largest" else small
 
 
-def _read_some(samples: Any) -> Iterator[tuple[int, Any]]:
+def _read_some(samples: Any) -> Iterator[tuple[tuple[int, int], Any]]:
     """In an order in which a few are already spread over the whole data set."""
     until = time.monotonic() + _READING_S
     step = max(1, len(samples) // _SPREAD)
     for number in (number for begin in range(step) for number in range(begin, len(samples), step)):
         sample = samples[number]
-        yield _size(sample), sample
+        yield (_size(sample), _filled(sample)), sample
         if time.monotonic() > until:
             return
+
+
+def _cut(small: Any, large: Any) -> Any:
+    """The small sample with a quarter of every part whose length differs from that of the large one."""
+    if _is_row(small) and _is_row(large) and small.shape == large.shape:
+        return _emptied(small) if _filled(small) != _filled(large) else small
+    if isinstance(small, Mapping):
+        parts, others = cast("Mapping[Any, Any]", small), cast("Mapping[Any, Any]", large)
+        return {key: _cut(part, others.get(key)) for key, part in parts.items()}
+    if isinstance(small, tuple) and isinstance(large, tuple):
+        pairs = zip(cast("tuple[Any, ...]", small), cast("tuple[Any, ...]", large), strict=False)
+        return tuple(_cut(part, other) for part, other in pairs)
+    lengths = [len(part) if getattr(part, "ndim", 1) and hasattr(part, "__len__") else 0 for part in (small, large)]
+    return small[: max(1, lengths[0] // _CUT)] if 1 < lengths[0] != lengths[1] > 0 else small
+
+
+def _emptied(row: Any) -> Any:
+    """With zeros for all but the first quarter of what is not zero."""
+    made = row.clone().contiguous()
+    filled = made.view(-1).nonzero().view(-1)
+    made.view(-1)[filled[max(1, len(filled) // _CUT) :]] = 0
+    return made
+
+
+def _is_row(part: Any) -> bool:
+    """A tensor of integers or booleans."""
+    return hasattr(part, "count_nonzero") and part.ndim > 0 and not (part.is_floating_point() or part.is_complex())
 
 
 @contextmanager
@@ -104,6 +142,15 @@ def _size(sample: Any) -> int:
     return int(sample.nbytes) if hasattr(sample, "nbytes") else 1
 
 
+def _filled(sample: Any) -> int:
+    """Integers that are not zero: the tokens of a padded text."""
+    if isinstance(sample, Mapping):
+        return sum(map(_filled, cast("Mapping[Any, Any]", sample).values()))
+    if isinstance(sample, list | tuple):
+        return sum(map(_filled, cast("list[Any]", sample)))
+    return int(sample.count_nonzero()) if _is_row(sample) else 0
+
+
 def _install(inside: InsideRank) -> Disturbance:
     return _Small(inside)
 
@@ -113,5 +160,5 @@ PERTURBATION = Perturbation(
     "a batch of small samples",
     find,
     _install,
-    "the program has no collate function of its own",
+    "samples cannot be read by number, or all have the same size",
 )
