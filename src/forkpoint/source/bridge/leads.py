@@ -64,7 +64,8 @@ def find_leads(incident: Incident, verdict: Verdict, places: list[Place], flow: 
     if verdict.cause is Cause.NEVER_JOINED:
         yield from _joining(places, flow)
     if verdict.cause is Cause.DIVERGENT_PATH and peers is not None and last is not None:
-        yield from _left_behind(last, peers, words, verdict, flow)
+        if not incident.capture.cut_logs:
+            yield from _left_behind(last, peers, words, verdict, flow)
     if verdict.cause in _STALLS and last is not None:
         yield from _working(last, words, verdict, flow)
     if verdict.cause is Cause.STRAGGLER:
@@ -212,9 +213,9 @@ def _left_behind(
     """Loops that the peers were in when the suspects had printed a line that comes after them, and no peer had."""
     times = {rank: sum(s.message is last.message for s in said) for rank, said in words.items()}
     own = max(times.get(rank, 0) for rank in verdict.suspects)
-    if any(times.get(rank, own) >= own for rank in peers.ranks) or not peers.ranks:
+    if any(times.get(rank, 0) >= own for rank in peers.failed) or not peers.failed:
         return
-    who, others = name_ranks(verdict.suspects, 2), name_ranks(peers.ranks, 2)
+    who, others = name_ranks(verdict.suspects, 2), name_ranks(peers.failed, 2)
     printed = f'{who} had printed "{shortened(last.text, _SHOWN)}", which comes after it'
     for place, is_left in _past(flow.places.chain(stack_of(last, flow)), peers.chain):
         for node in enclosing(place.line, place.function):

@@ -60,11 +60,10 @@ def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> I
         yield from (replace(w, weight=w.weight * _PERHAPS) for w in find_steering(None, flow))
 
 
-def _supposed(verdict: Verdict) -> Iterator[Verdict]:
-    """The first hypothesis that names one rank, as if it were decided."""
-    first = next((h for h in verdict.hypotheses[:2] if len(h.suspects) == 1), None)
-    if first is not None:
-        yield replace(verdict, cause=first.cause, suspects=first.suspects)
+def _supposed(verdict: Verdict) -> list[Verdict]:
+    """What the first two hypotheses say, as if it were decided, where they speak of one rank and the same one."""
+    first = [h for h in verdict.hypotheses[:2] if len(h.suspects) == 1]
+    return [replace(verdict, cause=h.cause, suspects=h.suspects) for h in first if h.suspects == first[0].suspects]
 
 
 def _standing(places: list[Place], incident: Incident, flow: ProgramFlow) -> Iterator[Weighed]:
