@@ -99,6 +99,17 @@ def test_a_rank_that_peers_waited_for_until_their_limit_did_not_run_out_of_memor
     assert not any("grows here" in (s.why or "") for s in missing(tmp_path, KEEPS, TIMED_OUT))
 
 
+def test_a_rank_that_raised_is_neither_stuck_nor_out_of_memory(tmp_path: Path) -> None:
+    program = PROGRAM.replace("BODY", KEEPS)
+    at = next(number for number, line in enumerate(program.split("\n"), 1) if "# call" in line)
+    failing = {r: raised(r, CLOSED, ("/job/train.py", at, "main")) for r in (0, 1, 3)}
+    own = "finished step 6\n" + raised(2, "ValueError: no such shard", ("/job/train.py", at, "main"))
+
+    sites = told(tmp_path, program, {**failing, 2: own}, Cause.RANK_LOST, 2)
+
+    assert not any("grows here" in (site.why or "") for site in sites)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What verdicts rest on, from logs alone.
 

@@ -63,16 +63,22 @@ def find_leads(incident: Incident, verdict: Verdict, places: list[Place], flow: 
         yield from _printed_otherwise(words, verdict, flow)
     if verdict.cause is Cause.NEVER_JOINED:
         yield from _joining(places, flow)
-    if verdict.cause is Cause.DIVERGENT_PATH and peers is not None and last is not None:
-        if not incident.capture.cut_logs:
-            yield from _left_behind(last, peers, words, verdict, flow)
+    whole = not incident.capture.cut_logs
+    if verdict.cause is Cause.DIVERGENT_PATH and peers is not None and last is not None and whole:
+        yield from _left_behind(last, peers, words, verdict, flow)
     if verdict.cause in _STALLS and last is not None:
         yield from _working(last, words, verdict, flow)
     if verdict.cause is Cause.STRAGGLER:
         yield from _late(next(iter(places), None), verdict, flow)
-    if peers is not None and verdict.suspects and verdict.cause in {*_STALLS, Cause.RANK_LOST}:
+    if peers is not None and verdict.cause in {*_STALLS, Cause.RANK_LOST} and _say_nothing(incident, verdict):
         is_held = verdict.cause is not Cause.RANK_LOST or _were_waited_for(incident, verdict)
         yield from _holding(peers, verdict, flow) if is_held else _growing(peers, verdict, flow)
+
+
+def _say_nothing(incident: Incident, verdict: Verdict) -> bool:
+    """Nothing in the logs says why they stopped: none of them raised, crashed or failed in a call. A kill explains nothing."""
+    said = [event for rank in verdict.suspects for event in incident.said.get(rank, ())]
+    return bool(verdict.suspects) and not any(e.is_failure and e.kind is not LogKind.KILLED for e in said)
 
 
 def _were_waited_for(incident: Incident, verdict: Verdict) -> bool:
