@@ -17,6 +17,7 @@ from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.arguments import find_argument, find_dispatched, find_order, find_passed, find_threads
 from forkpoint.source.bridge.fork import SURE, Fork, ForkKind, Weighed
+from forkpoint.source.bridge.leads import find_leads
 from forkpoint.source.bridge.libraries import find_called_back, find_steering
 from forkpoint.source.bridge.passes import (
     find_unsynced,
@@ -25,10 +26,11 @@ from forkpoint.source.bridge.passes import (
     in_same_pass,
     left_gradients_out,
 )
+from forkpoint.source.bridge.places import find_places
 from forkpoint.source.bridge.printed import find_printed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.separate import LEAST, find_separations, is_from_backward, weigh
-from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides, raised_by
+from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides, live_of, raised_by
 from forkpoint.source.bridge.stuck import find_between, find_held, find_raised
 from forkpoint.source.bridge.undecided import find_undecided
 from forkpoint.source.syntax import shortened
@@ -81,6 +83,8 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
             yield from find_undecided(incident, verdict, flow)
         case _:
             pass
+    if not flow.places.chain(live_of(verdict.suspects, incident)) and verdict.cause is not Cause.INCONCLUSIVE:
+        yield from find_leads(incident, verdict, find_places(incident, verdict, flow), flow)
 
 
 def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[Weighed]:

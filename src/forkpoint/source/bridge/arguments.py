@@ -22,6 +22,7 @@ from forkpoint.source.syntax import (
     all_arguments,
     ancestors,
     branches_and_loops,
+    called_name,
     enclosing,
     names_and_attributes_in,
     names_in,
@@ -36,6 +37,8 @@ from forkpoint.source.value import Reason, Reasons, strongest
 _CALL = 0.8
 _CALL_ABOVE = 0.78
 """The call of a function that only hands on what it is given."""
+_HANDED_ON = 0.75
+"""The call in such a function, if it is also given how much to send to whom, and its caller works that out."""
 _CHOOSES = 0.9
 """A branch that sets an argument and can differ explains more than the call itself."""
 _CHOOSES_RESULT = 0.83
@@ -57,15 +60,31 @@ def find_argument(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterat
     if call is None:
         return
     reasons = _reasons(call, place, flow)
-    yield Weighed(_call_fork(call, place, reasons, cohort), _CALL)
+    above = chain[-2] if len(chain) > 1 and _hands_on(call, place.function) else None
+    passed = _calls_of(above, place.function, flow)[:1] if above is not None else []
+    made = above is not None and _has_splits(call) and any(_is_made(c, above.function, flow.analysis) for c in passed)
+    yield Weighed(_call_fork(call, place, reasons, cohort), _HANDED_ON if made and not reasons else _CALL)
     yield from _about(call, place, reasons, cohort, flow)
-    if len(chain) > 1 and _hands_on(call, place.function):
-        above = chain[-2]
-        for passing in _calls_of(above, place.function, flow)[:1]:
+    if above is not None:
+        for passing in passed:
             reasons = _reasons(passing, above, flow)
             told = f"what does not match between ranks is passed on from here{because(reasons)}"
             yield Weighed(replace(_call_fork(passing, above, reasons, cohort), sentence=told), _CALL_ABOVE)
             yield from _about(passing, above, reasons, cohort, flow)
+
+
+def _has_splits(call: ast.Call) -> bool:
+    """`all_to_all_single(out, x, out_splits, in_splits)`."""
+    splits = len(call.args) > len(("out", "x")) or any(k.arg and "split" in k.arg for k in call.keywords)
+    return splits and called_name(call.func).startswith("all_to_all")
+
+
+def _is_made(call: ast.Call, function: Function, analysis: Analysis) -> bool:
+    """What the call is given is the result of another function of the program."""
+    names = set().union(*(names_in(a) for a in all_arguments(call)))
+    values = [v for name in names for v in analysis.resolver.assigned(function).get(name, ())]
+    made = (n for value in values for n in ast.walk(value) if isinstance(n, ast.Call))
+    return any(analysis.resolver.callees(n, function).functions for n in made)
 
 
 def _about(

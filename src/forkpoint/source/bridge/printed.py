@@ -1,7 +1,6 @@
 """A log line that only the suspects printed, and the branch of the source that prints it."""
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -13,17 +12,13 @@ from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import CodeLine
 from forkpoint.source.bridge.why import because, decision_fork, how_caught, place_fork, tell_decision
+from forkpoint.source.bridge.words import find_messages, plain
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import BranchOrLoop, all_arguments, ancestors, last_word, shortened
+from forkpoint.source.syntax import BranchOrLoop, ancestors, shortened
 
-_PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
-                     "log_rank", "print_rank"})  # fmt: skip
-_LEAST = 8
-"""Letters of a message that must be written in the source: two short words. Fewer fit lines of anybody."""
 _SHOWN = 60
 _IN_BRANCH, _AT_LINE, _SAID = 0.9, 0.5, 0.05
 """The ranks were in the branch for certain; that it is where they parted is likely."""
-_FIELD = re.compile(r"%[-+ #0-9.]*[a-zA-Z]|\{[^{}]*\}")
 
 
 def find_printed(
@@ -34,7 +29,7 @@ def find_printed(
     """
     said = sorted(_only_theirs(incident, verdict.suspects))
     printing = (
-        [(t[m.start() :], c, f) for c, f, fits in _messages(flow) for t in said if (m := fits.search(t))]
+        [(t[fit.start() :], m.call, m.function) for m in find_messages(flow) for t in said if (fit := m.fits.search(t))]
         if said
         else []
     )
@@ -72,38 +67,7 @@ def _decision_around(call: ast.Call, function: Function) -> BranchOrLoop | ast.E
 def _only_theirs(incident: Incident, suspects: tuple[int, ...]) -> set[str]:
     """Notices of the suspects whose words no other rank used; numbers in them may differ."""
     words = {
-        rank: {_plain(e.text): e.text for e in said if e.kind is LogKind.NOTICE} for rank, said in incident.said.items()
+        rank: {plain(e.text): e.text for e in said if e.kind is LogKind.NOTICE} for rank, said in incident.said.items()
     }
     others = {plain for rank, texts in words.items() if rank not in suspects for plain in texts}
     return {text for rank in suspects for plain, text in words.get(rank, {}).items() if plain not in others}
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[0-9]+", "0", text)
-
-
-def _messages(flow: ProgramFlow) -> Iterator[tuple[ast.Call, Function, re.Pattern[str]]]:
-    for function in flow.analysis.program.functions():
-        for call in function.calls:
-            if last_word(call.func) in _PRINTS:
-                fits = next(filter(None, map(_pattern, all_arguments(call))), None)
-                if fits is not None:
-                    yield call, function, fits
-
-
-def _pattern(expr: ast.expr) -> re.Pattern[str] | None:
-    """`f"rank {rank}: skipping"`, `"skipping %d" % n`, `"skipping {}".format(n)`: what is written, with gaps."""
-    match expr:
-        case ast.Constant(value=str() as text):
-            parts = _FIELD.split(text)
-        case ast.JoinedStr():
-            parts = [v.value if isinstance(v, ast.Constant) and isinstance(v.value, str) else "" for v in expr.values]
-        case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod()):
-            parts = _FIELD.split(text)
-        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str() as text), attr="format")):
-            parts = _FIELD.split(text)
-        case _:
-            return None
-    written = [part.strip() for part in parts if part.strip()]
-    letters = sum(c.isalpha() for part in written for c in part)
-    return re.compile(".{0,200}?".join(map(re.escape, written))) if letters >= _LEAST else None

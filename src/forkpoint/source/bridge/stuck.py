@@ -10,6 +10,7 @@ from forkpoint.model.world import name_ranks
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import Chain, CodeLine, live_of, raised_by
+from forkpoint.source.bridge.waits import find_waits
 from forkpoint.source.bridge.why import NOT_SHOWN, decision_fork, place_fork, tell_condition, tell_decision
 from forkpoint.source.code import Function
 from forkpoint.source.resolve import callees_below
@@ -47,18 +48,26 @@ def find_held(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterat
         yield Weighed(frame, 1.0)
     if any(place_of(f).endswith(_LOADER) for f in stack or ()):
         told = f"{who} {'waits' if is_one else 'wait'} for a data loader, which runs this"
-        loading = [place_fork(ForkKind.HELD, place, flow.places, told, cohort) for place in _loading(flow)]
-        yield from (Weighed(fork, _LOADED) for fork in loading if fork is not None and len(loading) == 1)
+        for place, what in _loading(flow):
+            fork = place_fork(ForkKind.HELD, place, flow.places, f"{told}{what}", cohort)
+            yield from [Weighed(fork, _LOADED)] if fork is not None else []
     yield from above
 
 
-def _loading(flow: ProgramFlow) -> Iterator[CodeLine]:
-    """Where the program's datasets read an item."""
-    for function in flow.analysis.program.functions():
-        if function.owner is not None and function.short in {"__getitem__", "__iter__"}:
-            known = flow.analysis.resolver.ancestors(function.owner)
-            if any(name.endswith("Dataset") for name in known if isinstance(name, str)):
-                yield CodeLine(function, function.body[0].lineno)
+def _loading(flow: ProgramFlow) -> list[tuple[CodeLine, str]]:
+    """Where the program's one dataset reads an item; the wait without a limit in what that runs, if there is one."""
+    items = [
+        function
+        for function in flow.analysis.program.functions()
+        if function.owner is not None and function.short in {"__getitem__", "__iter__"}
+        if any(str(name).endswith("Dataset") for name in flow.analysis.resolver.ancestors(function.owner))
+    ]
+    if len(items) != 1:
+        return []
+    whole = range(items[0].line, (items[0].body[-1].end_lineno or 0) + 1)
+    run = [items[0], *(f for f, _ in callees_below(whole, items[0], flow.analysis.resolver, _DEPTH))]
+    waits = [(CodeLine(f, line), f": {what}") for f in run for line, what in find_waits(f, flow.analysis)]
+    return waits if len(waits) == 1 else [(CodeLine(items[0], items[0].body[0].lineno), "")]
 
 
 def _above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:

@@ -5,21 +5,23 @@ Nothing here says what happened. It lists what an engineer would look at first, 
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forkpoint.model.frames import short_name
 from forkpoint.model.incident import Incident
-from forkpoint.model.op import Stack
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.model.world import name_ranks
 from forkpoint.source.apis import Origin
-from forkpoint.source.bridge.arguments import find_argument
+from forkpoint.source.bridge.arguments import find_argument, find_order
 from forkpoint.source.bridge.fork import Fork, ForkKind, Separation, Weighed
+from forkpoint.source.bridge.leads import find_leads
 from forkpoint.source.bridge.libraries import find_steering
 from forkpoint.source.bridge.passes import find_unused, left_gradients_out
+from forkpoint.source.bridge.places import Place, find_places
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.separate import LEAST, UNEXPLAINED, find_missing, find_separations, weigh, why_decided
-from forkpoint.source.bridge.sides import Chain, ForkSide, Sides, raised_by
+from forkpoint.source.bridge.sides import ForkSide, Sides, raised_by
+from forkpoint.source.bridge.stuck import find_held
 from forkpoint.source.bridge.why import because, place_fork, tell_condition
 from forkpoint.source.flow import Turn
 
@@ -34,8 +36,11 @@ _CALLS = (Cause.METADATA_MISMATCH, Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION)
 
 
 def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
-    places = _places(incident, verdict, flow)
+    places = find_places(incident, verdict, flow)
     yield from _standing(places, incident, flow)
+    for supposed in _supposed(verdict):
+        yield from (_perhaps(w) for w in find_held(incident, supposed, flow))
+        yield from (_perhaps(w) for w in find_leads(incident, supposed, places, flow))
     if any(left_gradients_out(raised_by((rank,), incident)) for rank in incident.timeline.world):
         yield from find_unused(None, flow)
     likely = {h.cause for h in verdict.hypotheses[:2]}
@@ -44,56 +49,30 @@ def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> I
     is_path = not likely or bool(likely & {*_CALLS})
     if len(places) > 1 and is_path:
         yield from _between(places[0], places[1], flow)
+    in_order = any(Cause.ORDER_INVERSION in (h.cause, *h.alternatives) for h in verdict.hypotheses[:2])
     for place in places[:_MOST_PLACES]:
         yield from _missing(place, flow)
+        if in_order and place.chain:
+            yield from (_perhaps(w) for w in find_order(place.chain, place.cohort, flow, at_call=False))
         if Cause.METADATA_MISMATCH in likely and not flow.places.outside(place.stack):
             yield from (_perhaps(w, _usual(w.fork)) for w in find_argument(place.chain, place.cohort, flow))
     if _is_in_library(incident, verdict, flow) and is_path:
         yield from (replace(w, weight=w.weight * _PERHAPS) for w in find_steering(None, flow))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A call that ranks were in."""
-
-    chain: Chain
-    stack: Stack
-    waiting: tuple[int, ...]
-    cohort: int | None
-    failed: tuple[int, ...]
-    """Ranks whose log has an exception of this call."""
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        return tuple(sorted({*self.waiting, *self.failed}))
+def _supposed(verdict: Verdict) -> list[Verdict]:
+    """What the first two hypotheses say, as if it were decided, where they speak of one rank and the same one."""
+    first = [h for h in verdict.hypotheses[:2] if len(h.suspects) == 1]
+    return [replace(verdict, cause=h.cause, suspects=h.suspects) for h in first if h.suspects == first[0].suspects]
 
 
-def _places(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> list[_Place]:
-    """Which ranks were at which call, the most ranks first: from cohorts, else from their logs."""
-    cohorts = verdict.divergence.cohorts if verdict.divergence else ()
-    found: dict[Chain, _Place] = {}
-    known: set[int] = set()
-    for number, cohort in enumerate(cohorts):
-        chain = flow.places.chain(cohort.stack)
-        if chain and cohort.stack:
-            known.update(cohort.ranks)
-            before = found.get(chain, _Place(chain, cohort.stack, (), number, ()))
-            found[chain] = replace(before, waiting=(*before.waiting, *cohort.ranks))
-    for rank in incident.timeline.world:
-        said = () if rank in known else incident.said.get(rank, ())
-        stack = next((event.stack for event in said if event.stack and flow.places.chain(event.stack)), None)
-        if stack is not None:
-            chain = flow.places.chain(stack)
-            before = found.get(chain, _Place(chain, stack, (), None, ()))
-            found[chain] = replace(before, failed=(*before.failed, rank))
-    return sorted(found.values(), key=lambda place: (-len(place.ranks), place.ranks))
-
-
-def _standing(places: list[_Place], incident: Incident, flow: ProgramFlow) -> Iterator[Weighed]:
+def _standing(places: list[Place], incident: Incident, flow: ProgramFlow) -> Iterator[Weighed]:
     for place in places:
         waits = f"{name_ranks(place.waiting, 2)} {'waits' if len(place.waiting) == 1 else 'wait'} here"
-        failed = f"a call from here failed on {name_ranks(place.failed, 2)}"
-        told = "; ".join([*([waits] if place.waiting else []), *([failed] if place.failed else [])])
+        failed = f"a call from here failed on {name_ranks(place.failed, 2) if place.failed else 'a rank'}"
+        told = "; ".join(
+            [*([waits] if place.waiting else []), *([failed] if place.failed or not place.waiting else [])]
+        )
         fork = place_fork(ForkKind.HELD, place.chain[-1], flow.places, told, place.cohort)
         # What a few raised by themselves is more than what their peers' end did to the rest.
         alone = bool(place.failed) and len(places) > 1 and all(raised_by((r,), incident) for r in place.failed)
@@ -101,7 +80,7 @@ def _standing(places: list[_Place], incident: Incident, flow: ProgramFlow) -> It
             yield Weighed(fork, _ALONE if alone and not place.waiting else _HERE)
 
 
-def _between(one: _Place, other: _Place, flow: ProgramFlow) -> Iterator[Weighed]:
+def _between(one: Place, other: Place, flow: ProgramFlow) -> Iterator[Weighed]:
     """Decisions after which a rank comes to one of two calls and not to the other."""
     first, second = (ForkSide(p.ranks, p.cohort, "call", p.stack, None, None, recorded=False) for p in (one, other))
     sides = Sides(first, second, (), named=False)
@@ -111,7 +90,7 @@ def _between(one: _Place, other: _Place, flow: ProgramFlow) -> Iterator[Weighed]
             yield _perhaps(weighed, _usual(weighed.fork))
 
 
-def _missing(place: _Place, flow: ProgramFlow) -> Iterator[Weighed]:
+def _missing(place: Place, flow: ProgramFlow) -> Iterator[Weighed]:
     """Decisions that can differ by rank and make a rank miss the call."""
     at = place.chain[-1]
     call = f"the call at {short_name(at.function.module.path)}:{at.line}, to which {name_ranks(place.ranks, 2)} came"

@@ -1,0 +1,338 @@
+"""Leads where a rank left no stack: what its log shows of its way, and what stands between there and the call of its peers.
+
+A stack says where a rank is. Without one, an engineer takes the last line that the rank printed and the call in which its peers
+failed, and reads what the program runs between the two. Every sentence says what is known, and which line of which log shows it.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from forkpoint.model.frames import short_name
+from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogKind
+from forkpoint.model.verdict import Cause, Verdict
+from forkpoint.model.world import name_ranks
+from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
+from forkpoint.source.bridge.places import Place
+from forkpoint.source.bridge.search import ProgramFlow
+from forkpoint.source.bridge.sides import Chain, CodeLine
+from forkpoint.source.bridge.waits import find_waits
+from forkpoint.source.bridge.why import (
+    NOT_SHOWN,
+    decision_fork,
+    how_different,
+    place_fork,
+    tell_condition,
+    tell_decision,
+)
+from forkpoint.source.bridge.words import Spoken, find_odd, read_words, stack_of
+from forkpoint.source.code import Class, Function
+from forkpoint.source.resolve import callees_below
+from forkpoint.source.syntax import (
+    Loop,
+    all_arguments,
+    called_name,
+    enclosing,
+    last_word,
+    names_in,
+    shortened,
+    test_of,
+)
+
+_SHOWN = 60
+_DEPTH = 4
+"""Levels of calls that are followed."""
+_ONLY, _ONE_OF_SOME = 0.8, 0.4
+"""The only such place in what the rank ran, or one of several."""
+_DEEPER = 0.97
+_PRINTED_ODD = 0.85
+_LEFT = 0.7
+_BRANCH, _HERE = 0.75, 0.3
+_BEFORE_CALL = 0.5
+_READ, _JOINS = 0.6, 0.3
+_STALLS = (Cause.HOST_STALL, Cause.STRAGGLER)
+_READS = frozenset({"read", "read_text", "readlines", "load", "loads", "safe_load", "open", "getenv"})
+
+
+def find_leads(incident: Incident, verdict: Verdict, places: list[Place], flow: ProgramFlow) -> Iterator[Weighed]:
+    """For a verdict, or for what a hypothesis supposes. Nothing where the suspects' own stacks tell more."""
+    peers = next((p for p in places if not set(p.ranks) & set(verdict.suspects)), None)
+    words = read_words(incident, flow)
+    last = next((words[r][-1] for r in verdict.suspects if words.get(r)), None)
+    if verdict.cause in {Cause.NEVER_JOINED, Cause.SILENT_CORRUPTION}:
+        yield from _printed_otherwise(words, verdict, flow)
+    if verdict.cause is Cause.NEVER_JOINED:
+        yield from _joining(places, flow)
+    whole = not incident.capture.cut_logs
+    if verdict.cause is Cause.DIVERGENT_PATH and peers is not None and last is not None and whole:
+        yield from _left_behind(last, peers, words, verdict, flow)
+    if verdict.cause in _STALLS and last is not None:
+        yield from _working(last, words, verdict, flow)
+    if verdict.cause is Cause.STRAGGLER:
+        yield from _late(next(iter(places), None), verdict, flow)
+    if peers is not None and verdict.cause in {*_STALLS, Cause.RANK_LOST} and _say_nothing(incident, verdict):
+        is_held = verdict.cause is not Cause.RANK_LOST or _were_waited_for(incident, verdict)
+        yield from _holding(peers, verdict, flow) if is_held else _growing(peers, verdict, flow)
+
+
+def _say_nothing(incident: Incident, verdict: Verdict) -> bool:
+    """Nothing in the logs says why they stopped: none of them raised, crashed or failed in a call. A kill explains nothing."""
+    said = [event for rank in verdict.suspects for event in incident.said.get(rank, ())]
+    return bool(verdict.suspects) and not any(e.is_failure and e.kind is not LogKind.KILLED for e in said)
+
+
+def _were_waited_for(incident: Incident, verdict: Verdict) -> bool:
+    """Some peer waited for its whole timeout. A process that ends closes its connections at once, and nobody waits."""
+    limits = {LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT}
+    return any(e.kind in limits and e.rank not in verdict.suspects for e in incident.capture.events)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a rank ran on the way to a call: the round of the loop around it, with all that this calls.
+
+
+def _way_to(chain: Chain, flow: ProgramFlow) -> Iterator[tuple[Function, range, int]]:
+    """Functions with the lines of them that run, and how many calls deep; from the loop around the call, or the start."""
+    seen: set[Function] = set()
+    for place in reversed(chain):
+        function = place.function
+        loops = [n for n in enclosing(place.line, function) if isinstance(n, Loop)]
+        first = loops[-1].lineno if loops else function.line
+        until = (loops[-1].end_lineno or place.line) if loops else place.line
+        lines = range(first, until + 1)
+        yield function, lines, 0
+        for callee, level in callees_below(lines, function, flow.analysis.resolver, _DEPTH):
+            if callee not in seen:
+                seen.add(callee)
+                yield callee, range(callee.line, (callee.node.body[-1].end_lineno or callee.line) + 1), level
+        if loops:
+            return
+
+
+def _holding(peers: Place, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Waits without a limit, for something outside the job."""
+    found = {
+        (function, line): (what, level)
+        for function, lines, level in _way_to(peers.chain, flow)
+        for line, what in find_waits(function, flow.analysis)
+        if line in lines
+    }
+    who, call = name_ranks(verdict.suspects, 2), _call_of(peers)
+    only = "the only wait without a limit" if len(found) == 1 else "a wait without a limit"
+    for (function, line), (what, level) in found.items():
+        told = f"{only} that {who} runs on the way to {call}: {what}"
+        fork = place_fork(ForkKind.HELD, CodeLine(function, line), flow.places, told, None)
+        if fork is not None:
+            yield Weighed(fork, (_ONLY if len(found) == 1 else _ONE_OF_SOME) * _DEEPER**level)
+
+
+def _growing(peers: Place, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """What keeps everything it is given, where a rank ended without a word: that is how a process ends that runs out of memory."""
+    found = [
+        (line, function, what)
+        for function, lines, _ in _way_to(peers.chain, flow)
+        for line, what in _kept_in(function, flow)
+        if line in lines
+    ]
+    who = name_ranks(verdict.suspects, 2)
+    for line, function, what in found:
+        told = f"{who} ended without a word, as a process does that is killed for its memory; `{what}` grows here and nothing takes from it"
+        fork = place_fork(ForkKind.HELD, CodeLine(function, line), flow.places, told, None)
+        if fork is not None:
+            yield Weighed(fork, (_ONLY if len(found) == 1 else _ONE_OF_SOME) / 2)
+
+
+_ADDS = frozenset({"append", "extend", "add", "update", "setdefault", "appendleft", "insert"})
+_TAKES = frozenset({"pop", "popitem", "popleft", "clear", "remove", "discard"})
+
+
+def _kept_in(function: Function, flow: ProgramFlow) -> Iterator[tuple[int, str]]:
+    """Lines that add to `self.x`, which is a plain container from which no method takes anything."""
+    cls = function.owner
+    made = flow.analysis.resolver.attributes(cls) if cls is not None and function.short != "__init__" else {}
+    plain = {name for name, values in made.items() if len(values) == 1 and _is_empty_container(values[0][0])}
+    plain -= _taken_from(cls) if cls is not None else set()
+    for call in function.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _ADDS and _own(call.func.value) in plain:
+            yield call.lineno, f"self.{_own(call.func.value)}"
+    for node in function.own.assignments:
+        for target in getattr(node, "targets", ()):
+            if isinstance(target, ast.Subscript) and _own(target.value) in plain:
+                yield target.lineno, f"self.{_own(target.value)}"
+
+
+def _is_empty_container(value: ast.expr) -> bool:
+    match value:
+        case ast.List(elts=[]) | ast.Dict(keys=[]):
+            return True
+        case ast.Call(func=func, args=args, keywords=[]):
+            return called_name(func) == "defaultdict" or (called_name(func) in {"list", "dict", "set"} and not args)
+        case _:
+            return False
+
+
+def _taken_from(cls: Class) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(cls.node):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TAKES:
+            found.add(_own(node.func.value))
+        if isinstance(node, ast.Delete):
+            found |= {_own(t.value) for t in node.targets if isinstance(t, ast.Subscript)}
+    return found
+
+
+def _own(expr: ast.expr) -> str:
+    """`x` of `self.x`."""
+    return expr.attr if isinstance(expr, ast.Attribute) and called_name(expr.value) == "self" else ""
+
+
+def _call_of(place: Place) -> str:
+    at = place.chain[-1]
+    return f"the call at {short_name(at.function.module.path)}:{at.line}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the last line of a rank's log shows.
+
+
+def _working(last: Spoken, words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """It printed this where no other rank is: the decision that led it there, and the line."""
+    others = {s.message.call for rank, said in words.items() if rank not in verdict.suspects for s in said}
+    if last.message.call in others or not others:
+        return
+    who, chain = name_ranks(verdict.suspects, 2), flow.places.chain(stack_of(last, flow))
+    printed = f'the last that it printed is "{shortened(last.text, _SHOWN)}"'
+    for depth, place in enumerate(reversed(chain)):
+        for node in enclosing(place.line, place.function):
+            told = f"{tell_decision(node, place.line, who, place.function)}, and only there: {printed}"
+            fork, differs = decision_fork(node, place.function, flow.analysis, told, None)
+            if differs > NOT_SHOWN:
+                yield Weighed(fork, differs * _BRANCH * _DEEPER**depth)
+    here = place_fork(ForkKind.HELD, chain[-1], flow.places, f"{who} was here: {printed}", None) if chain else None
+    if here is not None:
+        yield Weighed(here, _HERE)
+
+
+def _left_behind(
+    last: Spoken, peers: Place, words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow
+) -> Iterator[Weighed]:
+    """Loops that the peers were in when the suspects had printed a line that comes after them, and no peer had."""
+    times = {rank: sum(s.message is last.message for s in said) for rank, said in words.items()}
+    own = max(times.get(rank, 0) for rank in verdict.suspects)
+    if any(times.get(rank, 0) >= own for rank in peers.failed) or not peers.failed:
+        return
+    who, others = name_ranks(verdict.suspects, 2), name_ranks(peers.failed, 2)
+    printed = f'{who} had printed "{shortened(last.text, _SHOWN)}", which comes after it'
+    for place, is_left in _past(flow.places.chain(stack_of(last, flow)), peers.chain):
+        for node in enclosing(place.line, place.function):
+            if isinstance(node, Loop) and is_left(node):
+                reasons, differs = how_different(node, test_of(node), place.function, flow.analysis)
+                over = tell_condition(test_of(node), place.function)
+                told = f"{who} had left the loop over {over}, and {others} ran another round: {printed}"
+                fork = Fork(ForkKind.LOOP, place.function, node, test_of(node), reasons, None, None, 0.0, told)
+                yield Weighed(fork, max(differs, _LEFT))
+                return
+
+
+def _past(after: Chain, inside: Chain) -> Iterator[tuple[CodeLine, "_IsLeft"]]:
+    """The lines of `inside` that are over when the program comes to the line at which `after` parts from it."""
+    shared = next((i for i, (a, b) in enumerate(zip(after, inside, strict=False)) if a != b), None)
+    if shared is None or after[shared].function is not inside[shared].function:
+        return
+    if after[shared].line <= inside[shared].line:
+        return
+    for place in reversed(inside[shared + 1 :]):
+        yield place, _IsLeft(0)
+    yield inside[shared], _IsLeft(after[shared].line)
+
+
+class _IsLeft:
+    """Whether a loop is over at this line of its function; 0: the whole function is."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+
+    def __call__(self, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
+        return not self.line or self.line > (loop.end_lineno or loop.lineno)
+
+
+def _printed_otherwise(words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    found = list(find_odd(words, verdict.suspects))
+    for odd in found if len({one.ranks for one in found}) == 1 else ():
+        own, usual = (shortened(text, _SHOWN) for text in (odd.own.text, odd.usual))
+        told = f'{name_ranks(odd.ranks, 2)} printed "{own}" here, all others "{usual}"'
+        at = CodeLine(odd.own.message.function, odd.own.message.call.lineno)
+        fork = place_fork(ForkKind.ARGUMENT, at, flow.places, told, None)
+        if fork is not None:
+            yield Weighed(fork, _PRINTED_ODD)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that came late to a call, or never to the job.
+
+
+def _late(place: Place | None, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """What runs right before the call to which the suspects came late."""
+    if place is None:
+        return
+    at, who = place.chain[-1], name_ranks(verdict.suspects, 2)
+    before = [c for c in at.function.calls if c.lineno < at.line and _is_work(c, at.function, flow)]
+    for call in before[-1:]:
+        told = f"{who} came late to {_call_of(place)}, before which it runs this"
+        fork = place_fork(ForkKind.HELD, CodeLine(at.function, call.lineno), flow.places, told, place.cohort)
+        if fork is not None:
+            yield Weighed(fork, _BEFORE_CALL)
+    fork = place_fork(ForkKind.HELD, at, flow.places, f"{who} came late to this call", place.cohort)
+    if fork is not None:
+        yield Weighed(fork, _BEFORE_CALL / 2)
+
+
+def _is_work(call: ast.Call, function: Function, flow: ProgramFlow) -> bool:
+    """It runs functions of the program, none of which communicates."""
+    callees = flow.analysis.resolver.callees(call, function).functions
+    return bool(callees) and not any(f in flow.analysis.communication.reaches for f in callees)
+
+
+def _joining(places: list[Place], flow: ProgramFlow) -> Iterator[Weighed]:
+    """The call that joins the job, and where the address that it is given is read."""
+    for place in places[:1]:
+        at = place.chain[-1]
+        call = place_fork(ForkKind.HELD, at, flow.places, "ranks join the job here", place.cohort)
+        if call is not None:
+            yield Weighed(call, _JOINS)
+        for line in dict.fromkeys(_read_at(place.chain, flow)):
+            told = f"what ranks join the job with in {_call_of(place)} is read here, and may differ between hosts"
+            fork = place_fork(ForkKind.ARGUMENT, line, flow.places, told, place.cohort)
+            if fork is not None:
+                yield Weighed(fork, _READ)
+
+
+def _read_at(chain: Chain, flow: ProgramFlow) -> Iterator[CodeLine]:
+    """Lines of files or variables that are read by functions whose result becomes an argument of the innermost call."""
+    for place in reversed(chain):
+        function = place.function
+        calls = [c for c in function.calls if c.lineno <= place.line <= (c.end_lineno or c.lineno)]
+        given = [argument for call in calls for argument in all_arguments(call)]
+        for made in (n for value in _made_of(given, function) for n in ast.walk(value) if isinstance(n, ast.Call)):
+            for callee in flow.analysis.resolver.callees(made, function).functions:
+                yield from _reading(callee)
+
+
+def _made_of(given: list[ast.expr], function: Function) -> list[ast.expr]:
+    """These expressions, and all that the names in them were set to in this function."""
+    found, names = list(given), set[str]()
+    for value in found:
+        new, names = names_in(value) - names, names | names_in(value)
+        sets = [node for node in function.own.assignments if isinstance(node, ast.Assign)]
+        found.extend(node.value for node in sets if any(new & names_in(target) for target in node.targets))
+    return found
+
+
+def _reading(function: Function) -> Iterator[CodeLine]:
+    """The last line that reads: what is read later wins."""
+    lines = [call.lineno for call in function.calls if last_word(call.func) in _READS]
+    lines += [
+        node.lineno for node in ast.walk(function.node) if isinstance(node, ast.Attribute) and node.attr == "environ"
+    ]
+    if lines:
+        yield CodeLine(function, max(lines))

@@ -1,0 +1,151 @@
+"""Where in the source the lines of ranks' logs were printed: how far a rank came, and what it printed otherwise than its peers."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from forkpoint.model.incident import Incident
+from forkpoint.model.op import Frame, Stack
+from forkpoint.source.bridge.search import ProgramFlow
+from forkpoint.source.code import Function
+from forkpoint.source.syntax import all_arguments, last_word
+
+_PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
+                     "log_rank", "print_rank"})  # fmt: skip
+_LEAST = 8
+"""Letters of a message that must be written in the source: two short words. Fewer fit lines of anybody."""
+_FIELD = re.compile(r"%[-+ #0-9.]*[a-zA-Z]|\{[^{}]*\}")
+_NUMBER = re.compile(r"[0-9]+")
+_MOST_LOGS = 64
+_MOST_CALLERS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A call that prints, and the form of what it prints."""
+
+    call: ast.Call
+    function: Function
+    fits: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A line of a rank's log, from the words of the message on, and what printed it."""
+
+    text: str
+    message: Message
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        return tuple(_NUMBER.findall(self.text))
+
+
+def find_messages(flow: ProgramFlow) -> Iterator[Message]:
+    for function in flow.analysis.program.functions():
+        for call in function.calls:
+            if last_word(call.func) in _PRINTS:
+                fits = next(filter(None, map(_pattern, all_arguments(call))), None)
+                if fits is not None:
+                    yield Message(call, function, fits)
+
+
+def _pattern(expr: ast.expr) -> re.Pattern[str] | None:
+    """`f"rank {rank}: skipping"`, `"skipping %d" % n`, `"skipping {}".format(n)`: what is written, with gaps."""
+    match expr:
+        case ast.Constant(value=str() as text):
+            parts = _FIELD.split(text)
+        case ast.JoinedStr():
+            parts = [v.value if isinstance(v, ast.Constant) and isinstance(v.value, str) else "" for v in expr.values]
+        case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod()):
+            parts = _FIELD.split(text)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str() as text), attr="format")):
+            parts = _FIELD.split(text)
+        case _:
+            return None
+    written = [part.strip() for part in parts if part.strip()]
+    letters = sum(c.isalpha() for part in written for c in part)
+    return re.compile(".{0,200}?".join(map(re.escape, written))) if letters >= _LEAST else None
+
+
+def read_words(incident: Incident, flow: ProgramFlow) -> dict[int, list[Spoken]]:
+    """By rank, in order: its lines that exactly one call of the source prints."""
+    messages = sorted(find_messages(flow), key=lambda m: -len(m.fits.pattern))
+    owners = dict(incident.capture.logs)
+    known: dict[str, Message | None] = {}
+    found: dict[int, list[Spoken]] = {}
+    for file, lines in list(incident.capture.printed.items())[:_MOST_LOGS] if messages else ():
+        for line in lines:
+            rank = line.rank if line.rank is not None else owners.get(file)
+            form = plain(line.text)
+            if form not in known:
+                known[form] = _printed_by(line.text, messages)
+            message = known[form]
+            fit = message.fits.search(line.text) if message else None
+            if rank is not None and message is not None and fit is not None:
+                found.setdefault(rank, []).append(Spoken(line.text[fit.start() :], message))
+    return found
+
+
+def plain(text: str) -> str:
+    return _NUMBER.sub("0", text)
+
+
+def _printed_by(text: str, messages: Sequence[Message]) -> Message | None:
+    """The one with the most words, which come first; None where two have the same."""
+    fitting = [m for m in messages if m.fits.search(text)]
+    if len(fitting) > 1 and fitting[0].fits.pattern == fitting[1].fits.pattern:
+        return None
+    return fitting[0] if fitting else None
+
+
+def stack_of(spoken: Spoken, flow: ProgramFlow) -> Stack:
+    """The call that printed it and, as long as there is only one, what calls that."""
+    function, line = spoken.message.function, spoken.message.call.lineno
+    frames: list[Frame] = []
+    while len(frames) < _MOST_CALLERS:
+        frames.append(Frame(function.short, function.module.path, line))
+        sites = list(flow.analysis.resolver.call_sites(function))
+        if len(sites) != 1 or sites[0][1] is function:
+            break
+        line, function = sites[0][0].lineno, sites[0][1]
+    return tuple(frames)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One line, printed by one call on every rank, with another number on some.
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """What these ranks printed, and what all others printed there."""
+
+    ranks: tuple[int, ...]
+    own: Spoken
+    usual: str
+
+
+def find_odd(words: dict[int, list[Spoken]], suspects: Sequence[int]) -> Iterator[Odd]:
+    """Numbers that are the rank's own are left out. Without suspects: of the only rank that differs from all others."""
+    first: dict[ast.Call, dict[int, Spoken]] = {}
+    for rank, lines in words.items():
+        for spoken in lines:
+            first.setdefault(spoken.message.call, {}).setdefault(rank, spoken)
+    for said in first.values():
+        seen = _without_own({rank: spoken.numbers for rank, spoken in said.items()})
+        for odd in [tuple(r for r in suspects if r in said)] if suspects else [(r,) for r in seen]:
+            usual = {numbers for rank, numbers in seen.items() if rank not in odd}
+            others = [rank for rank in seen if rank not in odd]
+            differs = bool(odd) and all(seen[rank] not in usual for rank in odd)
+            if differs and len(others) > 1 and len(others) > len(odd) and len(usual) == 1:
+                yield Odd(odd, said[odd[0]], said[others[0]].text)
+
+
+def _without_own(numbers: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """Without the places at which every rank printed its own number."""
+    columns = list(zip(*numbers.values(), strict=False))
+    own = [
+        i for i, column in enumerate(columns) if all(int(n) == rank for n, rank in zip(column, numbers, strict=True))
+    ]
+    return {rank: tuple(n for i, n in enumerate(values) if i not in own) for rank, values in numbers.items()}
