@@ -18,12 +18,9 @@ from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import Chain, CodeLine
 from forkpoint.source.bridge.waits import find_waits
 from forkpoint.source.bridge.why import (
-    NOT_SHOWN,
-    decision_fork,
     how_different,
     place_fork,
     tell_condition,
-    tell_decision,
 )
 from forkpoint.source.bridge.words import Spoken, find_odd, read_words, stack_of
 from forkpoint.source.code import Class, Function
@@ -47,8 +44,6 @@ _ONLY, _ONE_OF_SOME = 0.8, 0.4
 _DEEPER = 0.97
 _PRINTED_ODD = 0.85
 _LEFT = 0.7
-_BRANCH, _HERE = 0.75, 0.3
-_BEFORE_CALL = 0.5
 _READ, _JOINS = 0.6, 0.3
 _STALLS = (Cause.HOST_STALL, Cause.STRAGGLER)
 _READS = frozenset({"read", "read_text", "readlines", "load", "loads", "safe_load", "open", "getenv"})
@@ -66,10 +61,6 @@ def find_leads(incident: Incident, verdict: Verdict, places: list[Place], flow: 
     whole = not incident.capture.cut_logs
     if verdict.cause is Cause.DIVERGENT_PATH and peers is not None and last is not None and whole:
         yield from _left_behind(last, peers, words, verdict, flow)
-    if verdict.cause in _STALLS and last is not None:
-        yield from _working(last, words, verdict, flow)
-    if verdict.cause is Cause.STRAGGLER:
-        yield from _late(next(iter(places), None), verdict, flow)
     if peers is not None and verdict.cause in {*_STALLS, Cause.RANK_LOST} and _say_nothing(incident, verdict):
         is_held = verdict.cause is not Cause.RANK_LOST or _were_waited_for(incident, verdict)
         yield from _holding(peers, verdict, flow) if is_held else _growing(peers, verdict, flow)
@@ -195,24 +186,6 @@ def _call_of(place: Place) -> str:
 # What the last line of a rank's log shows.
 
 
-def _working(last: Spoken, words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
-    """It printed this where no other rank is: the decision that led it there, and the line."""
-    others = {s.message.call for rank, said in words.items() if rank not in verdict.suspects for s in said}
-    if last.message.call in others or not others:
-        return
-    who, chain = name_ranks(verdict.suspects, 2), flow.places.chain(stack_of(last, flow))
-    printed = f'the last that it printed is "{shortened(last.text, _SHOWN)}"'
-    for depth, place in enumerate(reversed(chain)):
-        for node in enclosing(place.line, place.function):
-            told = f"{tell_decision(node, place.line, who, place.function)}, and only there: {printed}"
-            fork, differs = decision_fork(node, place.function, flow.analysis, told, None)
-            if differs > NOT_SHOWN:
-                yield Weighed(fork, differs * _BRANCH * _DEEPER**depth)
-    here = place_fork(ForkKind.HELD, chain[-1], flow.places, f"{who} was here: {printed}", None) if chain else None
-    if here is not None:
-        yield Weighed(here, _HERE)
-
-
 def _left_behind(
     last: Spoken, peers: Place, words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow
 ) -> Iterator[Weighed]:
@@ -268,29 +241,7 @@ def _printed_otherwise(words: dict[int, list[Spoken]], verdict: Verdict, flow: P
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks that came late to a call, or never to the job.
-
-
-def _late(place: Place | None, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
-    """What runs right before the call to which the suspects came late."""
-    if place is None:
-        return
-    at, who = place.chain[-1], name_ranks(verdict.suspects, 2)
-    before = [c for c in at.function.calls if c.lineno < at.line and _is_work(c, at.function, flow)]
-    for call in before[-1:]:
-        told = f"{who} came late to {_call_of(place)}, before which it runs this"
-        fork = place_fork(ForkKind.HELD, CodeLine(at.function, call.lineno), flow.places, told, place.cohort)
-        if fork is not None:
-            yield Weighed(fork, _BEFORE_CALL)
-    fork = place_fork(ForkKind.HELD, at, flow.places, f"{who} came late to this call", place.cohort)
-    if fork is not None:
-        yield Weighed(fork, _BEFORE_CALL / 2)
-
-
-def _is_work(call: ast.Call, function: Function, flow: ProgramFlow) -> bool:
-    """It runs functions of the program, none of which communicates."""
-    callees = flow.analysis.resolver.callees(call, function).functions
-    return bool(callees) and not any(f in flow.analysis.communication.reaches for f in callees)
+# Ranks that never came to the job.
 
 
 def _joining(places: list[Place], flow: ProgramFlow) -> Iterator[Weighed]:
