@@ -86,3 +86,23 @@ def test_gloo_takes_calls_of_two_threads_by_their_numbers() -> None:
 
 def test_a_job_of_two_threads_that_is_not_seen_to_hang_is_not_blamed_on_their_order() -> None:
     assert stuck(IN_THREAD, hangs=False).cause is not Cause.ORDER_INVERSION
+
+
+def swapped(in_library: list[Any], *, by_all: bool) -> Verdict:
+    """Rank 0 reduces in its main thread while a library's thread broadcasts on the others. `by_all`: rank 0 broadcasts as well, later."""
+    job = SmallJob(4)
+    for _ in range(3):
+        job.op(frames=IN_MAIN)
+    job.op([0], frames=IN_MAIN, done=False)
+    job.op([1, 2, 3], "broadcast", frames=in_library, done=False)
+    if by_all:
+        job.op([0], "broadcast", frames=in_library, done=False)
+        job.op([1, 2, 3], frames=IN_MAIN, done=False)
+    events = tuple(timed_out(rank) for rank in range(4))
+    return forkpoint.diagnose(job.capture(events=events, logs=LOGS))
+
+
+def test_the_thread_of_a_library_is_one_without_a_line_of_the_program() -> None:
+    """An asynchronous checkpoint broadcasts in a thread of torch's own."""
+    assert swapped([TORCH, *THREADS], by_all=True).cause is Cause.ORDER_INVERSION
+    assert swapped([TORCH, *THREADS], by_all=False).cause is not Cause.ORDER_INVERSION

@@ -79,9 +79,7 @@ def is_of_two_threads(divergence: Divergence, incident: Incident) -> bool:
     if not in_two_threads(c.stack for c in issuing(divergence)):
         return False
     side = [c for c in issuing(divergence) if c.stack and in_side_thread(c.stack)]
-    return any(
-        _have_called(user_frames(c.stack)[:1], set(divergence.group.ranks) - set(c.ranks), incident) for c in side
-    )
+    return any(_have_called(_call_site(c.stack), set(divergence.group.ranks) - set(c.ranks), incident) for c in side)
 
 
 def shares_group_with_thread(divergence: Divergence, incident: Incident) -> bool:
@@ -108,7 +106,12 @@ def _have_called(site: tuple[Frame, ...], ranks: set[int], incident: Incident) -
     keys = {int(key) for rank in ranks if rank in timeline.traces for key in timeline.traces[rank].recent_stacks}
     issued = (timeline.tables.stacks.get(key) for key in keys)
     standing = (stack for live in incident.capture.stacks if live.rank in ranks for _, stack in live.others)
-    return bool(site) and any(user_frames(stack)[:1] == site for stack in (*issued, *standing))
+    return bool(site) and any(_call_site(stack) == site for stack in (*issued, *standing))
+
+
+def _call_site(stack: Stack | None) -> tuple[Frame, ...]:
+    """The program's own line; all frames where none is its own: a library's thread (an asynchronous checkpoint) has none."""
+    return user_frames(stack)[:1] or tuple(stack or ())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
