@@ -112,6 +112,24 @@ def test_a_number_is_no_rank_where_others_do_not_confirm_it(tmp_path: Path, said
     assert owners(tmp_path, said)[0] is None
 
 
+MISSING = (
+    "torch.distributed.DistStoreError: Timed out after 46 seconds waiting for clients. 3/{world} clients joined.\n"
+)
+
+
+@for_each(
+    ("numbers", "world", "owned"),
+    [((0, 1, 2, 3), 4, True), ((0, 1, 3), 4, True), ((0, 1), 4, False), ((0, 1, 4), 4, False)],
+    ids=["one for each rank", "one is missing", "two machines of two ranks", "one is no rank"],
+)
+def test_logs_are_of_their_numbers_where_these_are_the_ranks_that_a_log_counts(
+    tmp_path: Path, numbers: tuple[int, ...], world: int, owned: bool
+) -> None:
+    said = {number: MISSING.format(world=world) if number == 0 else "loading\n" for number in numbers}
+
+    assert owners(tmp_path, said) == {number: number if owned else None for number in numbers}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # A thread that every rank runs is not what one main thread waits for.
 

@@ -136,6 +136,26 @@ def own_by_number(texts: Sequence[TextReading]) -> list[TextReading]:
     ]
 
 
+def own_by_count(texts: Sequence[TextReading]) -> list[TextReading]:
+    """Where a log says how many ranks there are, files of one form that nobody owns are the ranks' own if their numbers are those of
+    ranks and reach the upper half of them: machines with two ranks or more would be numbered in the lower half.
+    """
+    worlds = {int(world) for text in texts for event in text.events if (world := event.detail("world"))}
+    names = FileNames(text.file for text in texts if text.logs)
+    forms: dict[str, dict[int, TextReading]] = defaultdict(dict)
+    for text in texts:
+        number = names.varying(text.file) if text.logs == [(text.file, None)] else None
+        if number is not None:
+            forms[without_numbers(text.file)][number] = text
+    world = worlds.pop() if len(worlds) == 1 else 0
+    counted = [alike for alike in forms.values() if len(alike) > 1 and world // 2 <= max(alike) < world]
+    found = {text.file: rank for alike in counted for rank, text in alike.items()} if len(counted) == 1 else {}
+    return [
+        structs.replace(_given_to(t, found[t.file]), logs=[(t.file, found[t.file])]) if t.file in found else t
+        for t in texts
+    ]
+
+
 _ABORTED = "-6"
 """The exit code of a process that called abort(), which is how C++ ends one whose exception nobody caught."""
 _ABORT_LINES = 3

@@ -18,6 +18,7 @@ from forkpoint.evidence.owners import (
     TextReading,
     believe_places,
     keep_one_attempt,
+    own_by_count,
     own_by_exit,
     own_by_number,
     own_by_speaker,
@@ -60,7 +61,7 @@ def with_texts(
     traces = capture.traces
     texts, set_aside = keep_one_attempt(texts, choice)
     texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
-    texts = own_by_exit(own_by_number(own_by_speaker(texts)))
+    texts = own_by_exit(own_by_count(own_by_number(own_by_speaker(texts))))
     texts, nameless, guessed = _with_processes(texts)
     texts, unnamed = _with_words(texts, traces)
     places = agree([place for text in texts for place in text.places])
