@@ -1,6 +1,6 @@
 """Five of the strangers' programs with NCCL, four ranks on one GPU; the same table as bench.rehearse.strangers.
 
-    python -m bench.rehearse.on_nccl /work/rec/L          # at most 6 minutes
+    python -m bench.rehearse.on_nccl FOLDER          # at most 6 minutes
 
 The programs are written for gloo on CPUs. Each gets the few words that move its model, batches and results to the GPU; no line
 moves, so the truth's lines hold.

@@ -87,8 +87,24 @@ def prepare_rank(job: Job, rank: int, port: int) -> None:
     sys.argv = ["train.py"]
 
 
+def keep_models() -> None:
+    """A model that DDP wraps stays until the process ends. Freed after `destroy_process_group`, its reducer may hang for ever (torch
+    2.13): the group's destructor waits, with the GIL, for a thread that needs the GIL to free a tensor.
+    """
+    kept: list[object] = []
+    wrapper = torch.nn.parallel.DistributedDataParallel
+    wrap = wrapper.__init__
+
+    def keeping(self: object, *words: object, **options: object) -> None:
+        kept.append(self)
+        wrap(self, *words, **options)
+
+    wrapper.__init__ = keeping
+
+
 def run_script() -> int:
     code = 1
+    keep_models()
     try:
         runpy.run_path("train.py", run_name="__main__")
         code = 0

@@ -181,7 +181,7 @@ class Notes(Listener):
 
     def _is_uneven(self, batch: Any) -> bool:
         """Rows of integers have different numbers of zeros, as padded texts have."""
-        if isinstance(batch, dict | list | tuple):
+        if isinstance(batch, (dict, list, tuple)):
             parts = cast("dict[Any, Any]", batch).values() if isinstance(batch, dict) else cast("list[Any]", batch)
             return any(map(self._is_uneven, parts))
         if not isinstance(batch, self.inside.torch.Tensor) or batch.ndim < 2 or batch.is_floating_point():

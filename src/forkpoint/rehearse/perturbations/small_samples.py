@@ -146,7 +146,7 @@ def _filled(sample: Any) -> int:
     """Integers that are not zero: the tokens of a padded text."""
     if isinstance(sample, Mapping):
         return sum(map(_filled, cast("Mapping[Any, Any]", sample).values()))
-    if isinstance(sample, list | tuple):
+    if isinstance(sample, (list, tuple)):
         return sum(map(_filled, cast("list[Any]", sample)))
     return int(sample.count_nonzero()) if _is_row(sample) else 0
 
