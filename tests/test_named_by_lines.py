@@ -32,13 +32,13 @@ def answer(found: Finding | Verdict) -> tuple[Cause, tuple[int, ...]]:
 # Two sides made different calls, and of two ranks nothing is recorded.
 
 
-def parted(own: dict[int, str]) -> Verdict:
-    """Rank 3 makes another call than rank 2. `own`: a line that a rank printed alone."""
-    job = SmallJob(4)
+def parted(own: dict[int, str], group: str = "0") -> Verdict:
+    """Rank 3 makes another call than rank 2. `own`: a line that a rank printed alone. `group`: in which they part."""
+    job = SmallJob(4, groups={"1": ("pair", (2, 3))})
     for _ in range(3):
         job.op(line=40)
-    job.op([2], line=40, done=False)
-    job.op([3], "all_gather", line=66, done=False)
+    job.op([2], line=40, group=group, done=False)
+    job.op([3], "all_gather", line=66, group=group, done=False)
     ends = {r: raised(r, TIMED_OUT).splitlines() for r in (0, 1)}
     said = {r: [*STEPS, *([own[r]] if r in own else []), *ends.get(r, [])] for r in range(4)}
     return forkpoint.diagnose(with_logs(job.capture([2, 3]), said))
@@ -50,6 +50,11 @@ def test_the_side_that_alone_printed_a_line_is_named_with_it() -> None:
     assert answer(verdict) == (Cause.DIVERGENT_PATH, (3,))
     assert verdict.headline.startswith(f'Rank 3 did something else than the others: only it logged "{COLD}"')
     assert f'only rank 3 printed "{COLD}"' in verdict.summary
+
+
+def test_a_line_of_its_own_names_nobody_in_a_group_of_some_ranks() -> None:
+    """Ranks of other groups may have done the same, and their dumps be lost."""
+    assert answer(parted({3: COLD}, group="1")) == (Cause.DIVERGENT_PATH, ())
 
 
 @for_each(

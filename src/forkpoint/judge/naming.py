@@ -16,7 +16,7 @@ from forkpoint.judge.stacks import find_standings, is_waiting_for_ranks
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.judge.telling import first_words
 from forkpoint.model.headline import plain_ranks
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Divergence, Incident
 from forkpoint.model.verdict import Action, Cause, Finding, Hypothesis
 
 _LEAVES = re.compile(
@@ -41,7 +41,7 @@ def name_by_lines(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: I
         with_beside(side, h.divergence, incident) for h in open_readings for side in h.sides or (h.suspects,) if side
     ]
     contrast = find_contrast(sides, incident)
-    if contrast is None:
+    if contrast is None or (contrast.usual is None and _is_of_part(best.divergence or incident.divergence, incident)):
         return best
     if decided:
         return _named(best, contrast, best.summary)
@@ -57,6 +57,11 @@ def name_by_lines(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: I
         divergence=reading.divergence or best.divergence,
     )
     return _named(finding, contrast, reading.says)
+
+
+def _is_of_part(divergence: Divergence | None, incident: Incident) -> bool:
+    """Ranks part in a group of some: those of other groups may have done the same, unseen, and a line that they lack says nothing of it."""
+    return divergence is not None and not set(divergence.group.ranks) >= set(incident.timeline.world)
 
 
 def _named(finding: Finding, contrast: Contrast, summary: str) -> Finding:
