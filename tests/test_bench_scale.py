@@ -138,3 +138,16 @@ def test_the_plot_has_every_line_and_no_empty_one() -> None:
     assert picture.count('fill="none"') == 1
     assert "forkpoint" in picture
     assert "nothing" not in picture
+
+
+@for_each("seed", [8, 10, 20])
+def test_a_sender_whose_dump_lost_the_message_in_which_it_is_blocked_is_not_called_stalled(seed: int) -> None:
+    """Its partner did not receive; its counters, which do not count messages, say that all is done."""
+    world = plant(Mesh.of(64), FaultKind.NO_RECV, random.Random(seed))
+    sender = next(slot.channel[0] for slot in world.slots if slot.channel)
+    dumps, reading = Dumps(world, SHORT), Reading()
+    for rank in dumps.ranks():
+        data = dumps.dump(rank)
+        reading.add_dump(f"nccl_trace_rank_{rank}", data[: len(data) * 4 // 5] if rank == sender else data)
+
+    assert Score.of(diagnose(reading.capture()), world).innocents == ()

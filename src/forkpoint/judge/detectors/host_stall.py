@@ -147,12 +147,12 @@ def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
 
 
 def _may_wait_for_partner(rank: int, incident: Incident) -> bool:
-    """A rank with which it exchanges messages is held in a call that this rank has no part in, or left no whole dump: it may be
-    blocked in a message that is not recorded yet, so that having nothing pending proves nothing.
+    """A rank with which it exchanges messages is held in a call that this rank has no part in, or one of the two left no whole dump:
+    it may be blocked in a message that is not recorded, so that having nothing pending proves nothing. Counters do not count messages.
     """
     timeline = incident.timeline
     partners = {end for c in timeline.traces[rank].channels for end in (c.source, c.destination)} - {rank}
-    if any(partner not in timeline.traces or partner in timeline.blind for partner in partners):
+    if partners and any(end not in timeline.traces or end in timeline.blind for end in (rank, *partners)):
         return True
     stands = timeline.stands
     return any(all(rank not in stand.group.ranks for stand in stands[p]) for p in partners if p in stands)
