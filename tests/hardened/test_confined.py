@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.evidence.confined import NOT_READ, Budget
+from forkpoint.evidence.confined import NOT_READ, ReadingBudget
 from hardened.odd import good_dump, with_good
 
 # In a process of its own: a test runner has threads, and a process with threads reads by itself.
@@ -129,7 +129,7 @@ def test_files_of_64_mb_together_may_take_17_s_however_many_they_are_and_whateve
     sizes: list[int], copies: int
 ):
     sizes = [size * (64 << 20) // max(sum(sizes), 1) // copies for size in sizes] * copies
-    budget, used_s = Budget(sizes), 0.0
+    budget, used_s = ReadingBudget(sizes), 0.0
 
     for place in range(len(sizes)):  # as if each of them were a bomb
         if budget.allows(place):

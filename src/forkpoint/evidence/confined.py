@@ -82,7 +82,7 @@ def can_confine() -> bool:
 
 def read_confined(files: Sequence[File], reading: Reading, read_one: ReadOne, begin: Begin | None) -> None:
     """Adds what the files say. `begin`: for reporting progress."""
-    done, budget = 0, Budget([_size(path) for path, _ in files])
+    done, budget = 0, ReadingBudget([_size(path) for path, _ in files])
     while done < len(files):
         child = _Child(files, done, reading, read_one, budget, counts=begin is not None)
         try:
@@ -107,7 +107,7 @@ def _size(path: str) -> int:
         return _LARGE
 
 
-class Budget:
+class ReadingBudget:
     """CPU time and output of one reading. Each file has a share of the time by its size; beyond it, all files use `spare_s`."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -149,7 +149,14 @@ class _Child:
     """Reads the files from `first` on."""
 
     def __init__(
-        self, files: Sequence[File], first: int, reading: Reading, read_one: ReadOne, budget: Budget, *, counts: bool
+        self,
+        files: Sequence[File],
+        first: int,
+        reading: Reading,
+        read_one: ReadOne,
+        budget: ReadingBudget,
+        *,
+        counts: bool,
     ) -> None:
         self._budget = budget
         read_end, write_end = os.pipe()
@@ -229,7 +236,7 @@ def _send_files(  # noqa: PLR0913 - see _Child
     reading: Reading,
     read_one: ReadOne,
     pipe: BinaryIO,
-    budget: Budget,
+    budget: ReadingBudget,
     *,
     counts: bool,
 ) -> None:

@@ -22,7 +22,7 @@ _IN_STEP = 3
 """Rounds before the last that must be the same; fewer where fewer were printed, and at least one."""
 
 
-class Rounds(Struct, frozen=True):
+class PrintedRounds(Struct, frozen=True):
     """Of one form of lines: by rank, the last round that it printed."""
 
     last: dict[int, int]
@@ -34,7 +34,7 @@ class Rounds(Struct, frozen=True):
         return tuple(sorted(rank for rank, number in self.last.items() if number < newest))
 
 
-def find_only_behind(rank: int, incident: Incident) -> Rounds | None:
+def find_only_behind(rank: int, incident: Incident) -> PrintedRounds | None:
     """Lines by which all others of its role came further than this rank, where no other lines say that it was ahead of any."""
     rounds = [one for one in find_rounds(incident) if rank in one.last and one.behind()]
     return rounds[0] if rounds and all(one.behind() == (rank,) for one in rounds) else None
@@ -59,7 +59,7 @@ def is_at_own_work(rank: int, others: set[int], incident: Incident) -> bool:
 
 
 @fact
-def find_rounds(incident: Incident) -> tuple[Rounds, ...]:
+def find_rounds(incident: Incident) -> tuple[PrintedRounds, ...]:
     forms: dict[str, dict[int, list[tuple[tuple[str, ...], Evidence]]]] = {}
     for file, rank, line in find_printed(incident):
         form, values = split_line(line.text)
@@ -68,13 +68,13 @@ def find_rounds(incident: Incident) -> tuple[Rounds, ...]:
     return tuple(rounds for said in forms.values() if len(said) >= _LEAST_RANKS for rounds in _rounds(said))
 
 
-def _rounds(said: dict[int, list[tuple[tuple[str, ...], Evidence]]]) -> Iterator[Rounds]:
+def _rounds(said: dict[int, list[tuple[tuple[str, ...], Evidence]]]) -> Iterator[PrintedRounds]:
     """By the first number of the line that counts rounds on all ranks alike."""
     cited = {rank: lines[-1][1] for rank, lines in said.items()}
     for column in range(min(len(values) for lines in said.values() for values, _ in lines)):
         numbers = {rank: _counted([values[column] for values, _ in lines]) for rank, lines in said.items()}
         if all(numbers.values()) and _are_in_step(list(numbers.values())):
-            yield Rounds({rank: counted[-1] for rank, counted in numbers.items()}, cited)
+            yield PrintedRounds({rank: counted[-1] for rank, counted in numbers.items()}, cited)
             return
 
 

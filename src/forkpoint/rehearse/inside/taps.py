@@ -167,11 +167,11 @@ class Taps:
             now = value.timestamp()
             return value if site is None else value + dt.timedelta(seconds=listener.clock(site, "now", now) - now)
 
-        class Kind(type):
+        class CalendarType(type):
             def __instancecheck__(cls, instance: Any) -> bool:
                 return isinstance(instance, original)
 
-        class Calendar(original, metaclass=Kind):
+        class Calendar(original, metaclass=CalendarType):
             @classmethod
             def now(cls, tz: Any = None) -> Any:
                 return told(original.now(tz), _frame(1))

@@ -13,7 +13,7 @@ from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.model.world import name_ranks
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
-from forkpoint.source.bridge.places import Place
+from forkpoint.source.bridge.places import CallPlace
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import Chain, CodeLine
 from forkpoint.source.bridge.waits import find_waits
@@ -49,7 +49,7 @@ _STALLS = (Cause.HOST_STALL, Cause.STRAGGLER)
 _READS = frozenset({"read", "read_text", "readlines", "load", "loads", "safe_load", "open", "getenv"})
 
 
-def find_leads(incident: Incident, verdict: Verdict, places: list[Place], flow: ProgramFlow) -> Iterator[Weighed]:
+def find_leads(incident: Incident, verdict: Verdict, places: list[CallPlace], flow: ProgramFlow) -> Iterator[Weighed]:
     """For a verdict, or for what a hypothesis supposes. Nothing where the suspects' own stacks tell more."""
     peers = next((p for p in places if not set(p.ranks) & set(verdict.suspects)), None)
     words = read_words(incident, flow)
@@ -100,7 +100,7 @@ def _way_to(chain: Chain, flow: ProgramFlow) -> Iterator[tuple[Function, range, 
             return
 
 
-def _holding(peers: Place, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+def _holding(peers: CallPlace, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     """Waits without a limit, for something outside the job."""
     found = {
         (function, line): (what, level)
@@ -117,7 +117,7 @@ def _holding(peers: Place, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weig
             yield Weighed(fork, (_ONLY if len(found) == 1 else _ONE_OF_SOME) * _DEEPER**level)
 
 
-def _growing(peers: Place, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+def _growing(peers: CallPlace, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     """What keeps everything it is given, where a rank ended without a word: that is how a process ends that runs out of memory."""
     found = [
         (line, function, what)
@@ -177,7 +177,7 @@ def _own(expr: ast.expr) -> str:
     return expr.attr if isinstance(expr, ast.Attribute) and called_name(expr.value) == "self" else ""
 
 
-def _call_of(place: Place) -> str:
+def _call_of(place: CallPlace) -> str:
     at = place.chain[-1]
     return f"the call at {short_name(at.function.module.path)}:{at.line}"
 
@@ -187,7 +187,7 @@ def _call_of(place: Place) -> str:
 
 
 def _left_behind(
-    last: Spoken, peers: Place, words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow
+    last: Spoken, peers: CallPlace, words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow
 ) -> Iterator[Weighed]:
     """Loops that the peers were in when the suspects had printed a line that comes after them, and no peer had."""
     times = {rank: sum(s.message is last.message for s in said) for rank, said in words.items()}
@@ -244,7 +244,7 @@ def _printed_otherwise(words: dict[int, list[Spoken]], verdict: Verdict, flow: P
 # Ranks that never came to the job.
 
 
-def _joining(places: list[Place], flow: ProgramFlow) -> Iterator[Weighed]:
+def _joining(places: list[CallPlace], flow: ProgramFlow) -> Iterator[Weighed]:
     """The call that joins the job, and where the address that it is given is read."""
     for place in places[:1]:
         at = place.chain[-1]

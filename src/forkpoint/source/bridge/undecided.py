@@ -17,7 +17,7 @@ from forkpoint.source.bridge.fork import Fork, ForkKind, Separation, Weighed
 from forkpoint.source.bridge.leads import find_leads
 from forkpoint.source.bridge.libraries import find_steering
 from forkpoint.source.bridge.passes import find_unused, left_gradients_out
-from forkpoint.source.bridge.places import Place, find_places
+from forkpoint.source.bridge.places import CallPlace, find_places
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.separate import LEAST, UNEXPLAINED, find_missing, find_separations, weigh, why_decided
 from forkpoint.source.bridge.sides import ForkSide, Sides, raised_by
@@ -66,7 +66,7 @@ def _supposed(verdict: Verdict) -> list[Verdict]:
     return [replace(verdict, cause=h.cause, suspects=h.suspects) for h in first if h.suspects == first[0].suspects]
 
 
-def _standing(places: list[Place], incident: Incident, flow: ProgramFlow) -> Iterator[Weighed]:
+def _standing(places: list[CallPlace], incident: Incident, flow: ProgramFlow) -> Iterator[Weighed]:
     for place in places:
         waits = f"{name_ranks(place.waiting, 2)} {'waits' if len(place.waiting) == 1 else 'wait'} here"
         failed = f"a call from here failed on {name_ranks(place.failed, 2) if place.failed else 'a rank'}"
@@ -80,7 +80,7 @@ def _standing(places: list[Place], incident: Incident, flow: ProgramFlow) -> Ite
             yield Weighed(fork, _ALONE if alone and not place.waiting else _HERE)
 
 
-def _between(one: Place, other: Place, flow: ProgramFlow) -> Iterator[Weighed]:
+def _between(one: CallPlace, other: CallPlace, flow: ProgramFlow) -> Iterator[Weighed]:
     """Decisions after which a rank comes to one of two calls and not to the other."""
     first, second = (ForkSide(p.ranks, p.cohort, "call", p.stack, None, None, recorded=False) for p in (one, other))
     sides = Sides(first, second, (), named=False)
@@ -90,7 +90,7 @@ def _between(one: Place, other: Place, flow: ProgramFlow) -> Iterator[Weighed]:
             yield _perhaps(weighed, _usual(weighed.fork))
 
 
-def _missing(place: Place, flow: ProgramFlow) -> Iterator[Weighed]:
+def _missing(place: CallPlace, flow: ProgramFlow) -> Iterator[Weighed]:
     """Decisions that can differ by rank and make a rank miss the call."""
     at = place.chain[-1]
     call = f"the call at {short_name(at.function.module.path)}:{at.line}, to which {name_ranks(place.ranks, 2)} came"

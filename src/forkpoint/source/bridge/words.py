@@ -118,7 +118,7 @@ def stack_of(spoken: Spoken, flow: ProgramFlow) -> Stack:
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class OddLine:
     """What these ranks printed, and what all others printed there."""
 
     ranks: tuple[int, ...]
@@ -126,7 +126,7 @@ class Odd:
     usual: str
 
 
-def find_odd(words: dict[int, list[Spoken]], suspects: Sequence[int]) -> Iterator[Odd]:
+def find_odd(words: dict[int, list[Spoken]], suspects: Sequence[int]) -> Iterator[OddLine]:
     """Numbers that are the rank's own are left out. Without suspects: of the only rank that differs from all others."""
     first: dict[ast.Call, dict[int, Spoken]] = {}
     for rank, lines in words.items():
@@ -139,7 +139,7 @@ def find_odd(words: dict[int, list[Spoken]], suspects: Sequence[int]) -> Iterato
             others = [rank for rank in seen if rank not in odd]
             differs = bool(odd) and all(seen[rank] not in usual for rank in odd)
             if differs and len(others) > 1 and len(others) > len(odd) and len(usual) == 1:
-                yield Odd(odd, said[odd[0]], said[others[0]].text)
+                yield OddLine(odd, said[odd[0]], said[others[0]].text)
 
 
 def _without_own(numbers: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
