@@ -227,7 +227,8 @@ def _wanted(lost: Departed) -> tuple[str, ...]:
         return ()  # the node, or the rank itself, has spoken
     if lost.asked:
         return (f"ps -o pid,stat,wchan:30 -p <pid of rank {lost.rank}> on its node, and dmesg there",)
-    return (f"the last 50 lines of the log of rank {lost.rank}, and dmesg of its node",)
+    wanted = "the exit code" if lost.silent else "the last 50 lines of the log"
+    return (f"{wanted} of rank {lost.rank}, and dmesg of its node",)
 
 
 def _cite(lost: Departed, incident: Incident) -> Iterator[Evidence]:

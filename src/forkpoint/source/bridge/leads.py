@@ -23,12 +23,11 @@ from forkpoint.source.bridge.why import (
     tell_condition,
 )
 from forkpoint.source.bridge.words import Spoken, find_odd, read_words, stack_of
-from forkpoint.source.code import Class, Function
+from forkpoint.source.code import Function
 from forkpoint.source.resolve import callees_below
 from forkpoint.source.syntax import (
     Loop,
     all_arguments,
-    called_name,
     enclosing,
     last_word,
     names_in,
@@ -61,9 +60,9 @@ def find_leads(incident: Incident, verdict: Verdict, places: list[CallPlace], fl
     whole = not incident.capture.cut_logs
     if verdict.cause is Cause.DIVERGENT_PATH and peers is not None and last is not None and whole:
         yield from _left_behind(last, peers, words, verdict, flow)
-    if peers is not None and verdict.cause in {*_STALLS, Cause.RANK_LOST} and _say_nothing(incident, verdict):
-        is_held = verdict.cause is not Cause.RANK_LOST or _were_waited_for(incident, verdict)
-        yield from _holding(peers, verdict, flow) if is_held else _growing(peers, verdict, flow)
+    waited_for = verdict.cause in _STALLS or (verdict.cause is Cause.RANK_LOST and _were_waited_for(incident, verdict))
+    if peers is not None and waited_for and _say_nothing(incident, verdict):
+        yield from _holding(peers, verdict, flow)
 
 
 def _say_nothing(incident: Incident, verdict: Verdict) -> bool:
@@ -115,66 +114,6 @@ def _holding(peers: CallPlace, verdict: Verdict, flow: ProgramFlow) -> Iterator[
         fork = place_fork(ForkKind.HELD, CodeLine(function, line), flow.places, told, None)
         if fork is not None:
             yield Weighed(fork, (_ONLY if len(found) == 1 else _ONE_OF_SOME) * _DEEPER**level)
-
-
-def _growing(peers: CallPlace, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
-    """What keeps everything it is given, where a rank ended without a word: that is how a process ends that runs out of memory."""
-    found = [
-        (line, function, what)
-        for function, lines, _ in _way_to(peers.chain, flow)
-        for line, what in _kept_in(function, flow)
-        if line in lines
-    ]
-    who = name_ranks(verdict.suspects, 2)
-    for line, function, what in found:
-        told = f"{who} ended without a word, as a process does that is killed for its memory; `{what}` grows here and nothing takes from it"
-        fork = place_fork(ForkKind.HELD, CodeLine(function, line), flow.places, told, None)
-        if fork is not None:
-            yield Weighed(fork, (_ONLY if len(found) == 1 else _ONE_OF_SOME) / 2)
-
-
-_ADDS = frozenset({"append", "extend", "add", "update", "setdefault", "appendleft", "insert"})
-_TAKES = frozenset({"pop", "popitem", "popleft", "clear", "remove", "discard"})
-
-
-def _kept_in(function: Function, flow: ProgramFlow) -> Iterator[tuple[int, str]]:
-    """Lines that add to `self.x`, which is a plain container from which no method takes anything."""
-    cls = function.owner
-    made = flow.analysis.resolver.attributes(cls) if cls is not None and function.short != "__init__" else {}
-    plain = {name for name, values in made.items() if len(values) == 1 and _is_empty_container(values[0][0])}
-    plain -= _taken_from(cls) if cls is not None else set()
-    for call in function.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _ADDS and _own(call.func.value) in plain:
-            yield call.lineno, f"self.{_own(call.func.value)}"
-    for node in function.own.assignments:
-        for target in getattr(node, "targets", ()):
-            if isinstance(target, ast.Subscript) and _own(target.value) in plain:
-                yield target.lineno, f"self.{_own(target.value)}"
-
-
-def _is_empty_container(value: ast.expr) -> bool:
-    match value:
-        case ast.List(elts=[]) | ast.Dict(keys=[]):
-            return True
-        case ast.Call(func=func, args=args, keywords=[]):
-            return called_name(func) == "defaultdict" or (called_name(func) in {"list", "dict", "set"} and not args)
-        case _:
-            return False
-
-
-def _taken_from(cls: Class) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(cls.node):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TAKES:
-            found.add(_own(node.func.value))
-        if isinstance(node, ast.Delete):
-            found |= {_own(t.value) for t in node.targets if isinstance(t, ast.Subscript)}
-    return found
-
-
-def _own(expr: ast.expr) -> str:
-    """`x` of `self.x`."""
-    return expr.attr if isinstance(expr, ast.Attribute) and called_name(expr.value) == "self" else ""
 
 
 def _call_of(place: CallPlace) -> str:
