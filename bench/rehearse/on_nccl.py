@@ -14,19 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from bench.rehearse.strangers import measure
+from forkpoint.lab.ranks import SHARED_GPU
 from forkpoint.rehearse.launch import common_environ
 from forkpoint.rehearse.ranks import WarmStart
 from forkpoint.rehearse.rehearsal import RehearsalSettings
 
-_SHARED_GPU: Final = {
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_P2P_DISABLE": "1",
-    "NCCL_SHM_DISABLE": "1",
-    "NCCL_MAX_NCHANNELS": "2",
-    "NCCL_NET_PLUGIN": "none",
-}
-"""NCCL refuses two ranks on one GPU of one host, so each rank is given a host of its own and they talk through sockets."""
 _INIT: Final = (
     'dist.init_process_group("gloo")',
     'os.environ["NCCL_HOSTID"] = "node" + os.environ["RANK"]; dist.init_process_group("nccl")',
@@ -79,7 +71,7 @@ def convert(source: str, changes: tuple[tuple[str, str], ...]) -> str:
 
 def main() -> int:
     programs = Path(sys.argv[1])
-    os.environ.update(_SHARED_GPU)
+    os.environ.update(SHARED_GPU)
     starter = WarmStart(sys.executable, common_environ(os.environ))
     for name, changes in _CHANGES.items():
         with tempfile.TemporaryDirectory() as scratch:

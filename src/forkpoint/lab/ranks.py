@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-from typing import Literal
+from typing import Final, Literal
 
 from forkpoint.errors import UsageError
 
@@ -216,6 +216,17 @@ def _start(run: RunningJob) -> None:
             )
 
 
+SHARED_GPU: Final = {
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_MAX_NCHANNELS": "2",
+    "NCCL_NET_PLUGIN": "none",
+}
+"""NCCL refuses two ranks on one GPU of one host, so each rank is given a host of its own and they talk through sockets."""
+
+
 def _common_env(run: RunningJob, port: int) -> dict[str, str]:
     plan, settings, trace = run.plan, run.settings, run.trace
     pipe, dump = str(trace / ".pipe_"), str(trace / DUMP_PREFIX)
@@ -241,12 +252,7 @@ def _common_env(run: RunningJob, port: int) -> dict[str, str]:
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": dump,
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": pipe,
         "TORCH_FR_DEBUG_INFO_PIPE_FILE": pipe,
-        "NCCL_SOCKET_IFNAME": "lo",
-        "NCCL_IB_DISABLE": "1",
-        "NCCL_P2P_DISABLE": "1",
-        "NCCL_SHM_DISABLE": "1",
-        "NCCL_MAX_NCHANNELS": "2",
-        "NCCL_NET_PLUGIN": "none",
+        **SHARED_GPU,
     }
 
 
