@@ -1,5 +1,6 @@
 """Small jobs written down op by op, as each rank's recorder would hold them: for tests of single stages."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,19 @@ from ingest.encode import encode
 
 T0 = 1_794_705_486_000_000_000
 STEP_NS = 10_000_000
-TORCH = {"name": "all_reduce", "filename": "/opt/lib/python3.12/site-packages/torch/distributed/c10d.py", "line": 68}
+TORCH = {
+    "name": "all_reduce",
+    "filename": "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py",
+    "line": 68,
+}
 MODULE = {"name": "<module>", "filename": "/train/train.py", "line": 99}
+
+
+def as_py_spy(*frames: tuple[str, str, int]) -> str:
+    """A main thread, innermost frame first: function, file, line."""
+    told = [{"name": name, "filename": file, "line": line} for name, file, line in frames]
+    thread = {"pid": 1, "thread_id": 1, "thread_name": "MainThread", "active": True, "owns_gil": False}
+    return json.dumps([{**thread, "frames": told}])
 
 
 @dataclass

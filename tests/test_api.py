@@ -1,7 +1,9 @@
 """The obvious first calls from Python work, and the page and the notebook of examples run as they stand."""
 
 import ast
+import copy
 import json
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -99,3 +101,15 @@ def test_the_notebook_runs_and_its_verdicts_are_drawn() -> None:
     drawn = [value._repr_html_() for value in values if isinstance(value, forkpoint.Verdict)]
     assert drawn
     assert all(text.startswith("<div>") for text in drawn)
+
+
+def test_wrong_first_calls_say_what_to_use(verdict: forkpoint.Verdict) -> None:
+    for owner, name, instead in (
+        (forkpoint, "analyze", "did you mean forkpoint.diagnose?"),
+        (forkpoint, "attach", "`forkpoint attach` is a command of the shell"),
+        (verdict, "to_dict", "json.loads(verdict.to_json())"),
+        (verdict, "save", "write_text(verdict.to_html())"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(instead)):
+            getattr(owner, name)
+    assert copy.copy(verdict) == pickle.loads(pickle.dumps(verdict)) == verdict

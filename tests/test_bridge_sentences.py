@@ -127,6 +127,16 @@ CASES = {
         "except",
         "rank 2 caught `OSError`",
     ),
+    "a handler that communicates": Case(
+        "try:\n    local.read()\nexcept OSError:\n    dist.broadcast(x, 0)  # odd\ndist.barrier()  # usual\n",
+        "except",
+        "rank 2 caught `OSError` here and ran broadcast",
+    ),
+    "a handler that leaves the call out": Case(
+        "for _ in range(9):\n    try:\n        local.read()\n        dist.barrier()  # usual\n    except OSError:\n        local.skip()\n    dist.broadcast(x, 0)  # odd\n",
+        "except",
+        "rank 2 caught `OSError` here and went on without barrier",
+    ),
     "try and its else, the others raised": Case(
         "try:\n    local.read()\nexcept OSError:\n    dist.barrier()  # usual\nelse:\n    dist.broadcast(x, 0)  # odd\n",
         "except",

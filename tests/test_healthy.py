@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import forkpoint
 from forkpoint.evidence.logs import read_log
@@ -98,3 +99,41 @@ def test_a_job_whose_ranks_all_say_that_they_were_told_to_stop_is_well() -> None
 def test_it_is_not_where_one_did_not_get_to_say_it_or_a_failure_came_before() -> None:
     assert _told_to_stop(range(3)).cause is not Cause.HEALTHY
     assert _told_to_stop(range(4), before={1: raised(1, CLOSED)}).cause is not Cause.HEALTHY
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dumps that were taken one after another while the job ran.
+
+
+def taken(folder: Path, held: dict[int, int], calls: int = 12) -> Verdict:
+    """By rank: how many of its calls, which all are done, its dump holds. Of gloo nothing shows by itself that none failed."""
+    job = SmallJob(4, lib="gloo")
+    for _ in range(calls):
+        job.op()
+    for rank, count in held.items():
+        job.entries[rank] = job.entries[rank][:count]
+        (folder / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank))
+    return forkpoint.diagnose(forkpoint.read([str(folder)]))
+
+
+def test_a_job_that_made_more_calls_after_each_dump_but_the_last_is_well(tmp_path: Path) -> None:
+    verdict = taken(tmp_path, {0: 6, 1: 8, 2: 10, 3: 12})
+
+    assert verdict.cause is Cause.HEALTHY
+    assert verdict.summary.startswith("3 of 4 ranks made more calls after their dumps were taken, as later dumps show")
+
+
+def test_a_job_of_which_only_the_first_dumps_were_taken_earlier_may_have_stopped_since(tmp_path: Path) -> None:
+    assert "after their dumps were taken" not in taken(tmp_path, {0: 6, 1: 12, 2: 12, 3: 12}).summary
+
+
+def test_what_two_dumps_of_a_rank_show_of_its_way_is_told(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    taken(tmp_path / "first", {0: 2, 1: 3, 2: 4, 3: 5})
+    taken(tmp_path / "second", {0: 6, 1: 8, 2: 10, 3: 12})
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert {one.rank: one.behind for one in capture.set_aside} == {0: 4, 1: 5, 2: 6, 3: 7}
+    assert "each rank 4 or more between its two dumps" in forkpoint.diagnose(capture).summary

@@ -48,7 +48,7 @@ def test_the_side_that_alone_printed_a_line_is_named_with_it() -> None:
     verdict = parted({3: COLD})
 
     assert answer(verdict) == (Cause.DIVERGENT_PATH, (3,))
-    assert verdict.headline.startswith(f'Rank 3 did something else than the others: only it logged "{COLD}"')
+    assert verdict.headline.startswith(f'Rank 3 left the path of the others: only it logged "{COLD}"')
     assert f'only rank 3 printed "{COLD}"' in verdict.summary
 
 

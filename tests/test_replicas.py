@@ -1,6 +1,7 @@
 """Pipelines beside each other: who left the program of all its replicas, and where too few can tell."""
 
 import random
+from collections.abc import Container
 
 import pytest
 
@@ -22,21 +23,23 @@ ALONE = Mesh(tp=1, ep=1, dp=1, pp=4)
 SHORT = 500
 
 
-def read(world: World) -> Reading:
+def read(world: World, without: Container[int] = ()) -> Reading:
     dumps, reading = Dumps(world, SHORT), Reading()
     for rank in dumps.ranks():
-        reading.add_dump(f"nccl_trace_rank_{rank}", dumps.dump(rank))
+        if rank not in without:
+            reading.add_dump(f"nccl_trace_rank_{rank}", dumps.dump(rank))
     return reading
 
 
-def verdict_of(world: World) -> Verdict:
-    return diagnose(read(world).capture())
+def verdict_of(world: World, without: Container[int] = ()) -> Verdict:
+    return diagnose(read(world, without).capture())
 
 
-def stalled_before_a_message(mesh: Mesh, seed: int) -> World:
-    chance = random.Random(seed)
+def stalled_before(kind: Kind, mesh: Mesh = MANY) -> World:
+    """A rank that stops before a call of this kind."""
+    chance = random.Random(4)
     worlds = (plant(mesh, FaultKind.STALL, chance) for _ in range(200))
-    return next(world for world in worlds if {slot.kind for slot in world.slots} == {Kind.PP})
+    return next(world for world in worlds if {slot.kind for slot in world.slots} == {kind})
 
 
 def test_the_end_of_a_channel_that_left_its_replicas_is_named_and_not_its_peer() -> None:
@@ -76,7 +79,7 @@ def test_a_message_that_is_counted_from_no_beginning_has_no_number() -> None:
 
 
 def test_a_rank_whose_replicas_all_sent_next_stalls_on_the_cpu() -> None:
-    world = stalled_before_a_message(MANY, seed=4)
+    world = stalled_before(Kind.PP)
 
     verdict = verdict_of(world)
 
@@ -84,7 +87,7 @@ def test_a_rank_whose_replicas_all_sent_next_stalls_on_the_cpu() -> None:
 
 
 def test_without_replicas_a_rank_that_owes_a_message_may_stand_in_a_call_that_is_not_recorded_yet() -> None:
-    verdict = verdict_of(stalled_before_a_message(ALONE, seed=4))
+    verdict = verdict_of(stalled_before(Kind.PP, ALONE))
 
     assert (verdict.cause, verdict.suspects) == (Cause.INCONCLUSIVE, ())
 
@@ -109,3 +112,46 @@ def test_a_lost_rank_is_missed_in_the_collective_and_not_in_a_message_for_which_
     assert verdict.suspects == ()
     assert verdict.divergence is not None
     assert (verdict.divergence.seq, verdict.divergence.unknown) == (next(iter(world.slots)).seq, (world.rank,))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A rank whose partner's dump was not collected.
+
+
+def partners_of(world: World) -> set[int]:
+    """Those with which the rank at fault exchanges messages."""
+    stages = MANY.members(world.rank, Kind.PP)
+    place = stages.index(world.rank)
+    return {stages[place + by] for by in (-1, 1) if 0 <= place + by < len(stages)}
+
+
+@for_each("kind", [FaultKind.NO_SEND, FaultKind.NO_RECV, FaultKind.MESSAGE_SIZE], one_in=3)
+def test_a_message_that_was_skipped_is_seen_although_the_dump_of_its_other_end_is_missing(kind: FaultKind) -> None:
+    world = plant(MANY, kind, random.Random(2))
+    other = {end for slot in world.slots for end in slot.channel or ()} - {world.rank}
+
+    verdict = verdict_of(world, without=other)
+
+    assert verdict.suspects == (world.rank,)
+    assert verdict.divergence is not None
+    assert {verdict.divergence.channel} == {slot.channel for slot in world.slots}
+
+
+def test_a_rank_that_did_what_its_replicas_did_is_not_blamed_for_a_partner_that_is_lost() -> None:
+    world = plant(MANY, FaultKind.LOST, random.Random(4))
+
+    assert verdict_of(world).suspects in {(), (world.rank,)}
+
+
+def test_a_rank_whose_replicas_went_on_with_a_collective_waits_for_no_message_that_is_not_recorded() -> None:
+    world = stalled_before(Kind.TP)
+
+    verdict = verdict_of(world, without=partners_of(world))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.HOST_STALL, (world.rank,))
+
+
+def test_a_rank_whose_replicas_went_on_with_a_message_may_wait_for_the_partner_whose_dump_is_missing() -> None:
+    world = stalled_before(Kind.PP)
+
+    assert verdict_of(world, without=partners_of(world)).cause is Cause.INCONCLUSIVE

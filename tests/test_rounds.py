@@ -129,3 +129,45 @@ def test_a_rank_that_works_on_is_not_said_to_be_late_where_another_story_is_left
     tmp_path: Path, what: str, first: str, second: str
 ) -> None:
     assert answer(tmp_path / what, {0: first, 1: second}) == UNDECIDED
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several ranks that were still on their way when others gave up.
+
+WAITED = "RuntimeError: Timed out waiting 20000ms for recv operation to complete"
+
+
+def rollouts(rank: int, count: int, seconds: int) -> str:
+    """Two lines for each of three rounds, the last of them so many seconds after the first."""
+    lines = [f"it {n // 2} part {n % 2 + 1}/2, {n * 7 + rank} tokens" for n in range(count)]
+    return "".join(f"05:29:{seconds * n // max(1, count - 1):02} {line}\n" for n, line in enumerate(lines))
+
+
+def late(folder: Path, parts: dict[int, tuple[int, int]], error: str = WAITED) -> Verdict:
+    """Ranks 0 and 1 gave up after six lines; by rank: how many lines others printed, and until when."""
+    gave_up = {rank: rollouts(rank, 6, 5) + raised(rank, error) for rank in (0, 1)}
+    others = {rank: rollouts(rank, *part) for rank, part in parts.items()}
+    return diagnose(folder, {f"log_rank_{rank}.txt": text for rank, text in (gave_up | others).items()})
+
+
+def test_ranks_that_still_print_earlier_rounds_when_others_give_up_are_late(tmp_path: Path) -> None:
+    verdict = late(tmp_path, {2: (6, 9), 3: (5, 24), 4: (4, 25)})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.STRAGGLER, (3, 4))
+    assert verdict.headline == (
+        "Ranks 3-4 were still working when ranks 0-1, which waited for them, gave up after 20 s."
+    )
+
+
+@for_each(
+    "what, parts",
+    [
+        ("it stopped long before", {2: (6, 9), 3: (6, 9), 4: (4, 6)}),
+        ("it is in front of those who gave up", {2: (6, 9), 3: (7, 24), 4: (7, 25)}),
+        ("all printed the last round", {2: (6, 24), 3: (6, 24), 4: (6, 25)}),
+    ],
+)
+def test_a_rank_is_not_late_where_its_lines_do_not_show_it(
+    tmp_path: Path, what: str, parts: dict[int, tuple[int, int]]
+) -> None:
+    assert late(tmp_path / what, parts).cause is not Cause.STRAGGLER

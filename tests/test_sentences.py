@@ -18,12 +18,12 @@ from forkpoint.model.incident import Role
 from forkpoint.model.log import Ending, LogEvent, LogKind, Work
 from forkpoint.model.op import Frame
 from forkpoint.model.verdict import Cause, Hypothesis, Verdict
-from forkpoint.model.world import name_ranks
+from forkpoint.model.world import name_ranks, render_ranks
 from forkpoint.report.json_report import render_json
 from forkpoint.report.text import render_text
 from ingest.encode import encode
 from looping import for_each
-from small_jobs import MODULE, STEP_NS, TORCH, SmallJob
+from small_jobs import MODULE, STEP_NS, TORCH, SmallJob, as_py_spy
 
 SECOND = 10**9
 
@@ -482,4 +482,65 @@ def test_a_program_that_ended_is_not_said_to_be_in_a_call() -> None:
 
     assert headline.startswith(
         "Rank 3 has ended its program, and its process waits for another of its threads (metrics.py:6)"
+    )
+
+
+C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
+SAVE = (("save", "/train/train.py", 22), ("<module>", "/train/train.py", 99))
+
+
+def without_stacks(world: int, waiting: tuple[int, ...]) -> SmallJob:
+    """As a debug server answers: calls without the lines that made them."""
+    job = SmallJob(world)
+    for _ in range(5):
+        job.op(line=None)
+    job.op(waiting, name="barrier", line=None, done=False)
+    return job
+
+
+def stand(folder: Path, rank: int, call: str, *lines: tuple[str, str, int]) -> None:
+    (folder / f"rank_{rank}_stacks.json").write_text(as_py_spy((call, C10D, 9), *lines))
+
+
+def test_where_others_wait_is_told_by_their_stacks_if_the_recorder_kept_none(tmp_path: Path) -> None:
+    for rank in (1, 2, 3):
+        stand(tmp_path, rank, "barrier", *SAVE)
+
+    verdict = written(tmp_path, without_stacks(4, (1, 2, 3)), range(4))
+
+    assert verdict.headline == (
+        "Rank 0 did not come to the barrier at train.py:22, where the other 3 wait; no stack shows what holds it."
+    )
+
+
+def test_a_stack_in_another_call_does_not_place_the_call_that_was_recorded(tmp_path: Path) -> None:
+    for rank in (1, 2, 3):
+        stand(tmp_path, rank, "all_reduce", *SAVE)
+
+    assert "train.py:22" not in written(tmp_path, without_stacks(4, (1, 2, 3)), range(4)).headline
+
+
+def test_a_command_that_failed_is_not_said_to_be_healthy(tmp_path: Path) -> None:
+    (tmp_path / "ranks.json").write_text(render_ranks(None, None, stalled=False, exit_code=2))
+    (tmp_path / "stderr.log").write_text("python: can't open file 'train.py': [Errno 2] No such file or directory\n")
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert verdict.headline == (
+        "The command that ran the job ended with exit code 2, and nothing that was given shows why."
+    )
+    assert verdict.hypotheses == ()
+
+
+def test_who_left_by_stacks_alone_is_said_once_with_both_places(tmp_path: Path) -> None:
+    def at(*lines: tuple[str, int]) -> list[tuple[str, str, int]]:
+        return [*((function, "/train/train.py", line) for function, line in lines), SAVE[-1]]
+
+    for rank in (0, 1, 3):
+        stand(tmp_path, rank, "all_reduce", *at(("run", 39), ("main", 50)))
+    stand(tmp_path, 2, "broadcast", *at(("restore", 29), ("run", 37), ("main", 50)))
+
+    assert forkpoint.diagnose(forkpoint.read([str(tmp_path)])).headline == (
+        "Most likely rank 2 left the path of the others at train.py:37: it waits in broadcast at train.py:29, the other 3 "
+        "wait in all_reduce at train.py:39."
     )

@@ -200,3 +200,46 @@ def test_a_store_that_cannot_be_reached_accuses_nobody_else(
     words: tuple[LogEvent, ...], stacks: dict[int, Stack]
 ) -> None:
     assert not seeking(*words, stacks=stacks).suspects
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Batches of messages that wait for each other.
+
+
+def neighbours(states: dict[int, str], missing: int | None = None) -> Capture:
+    """Three ranks in a row exchange with their neighbours, each in one batch, four times; the last batch hangs in these states."""
+    job = SmallJob(3, groups={"1": ("pipe", (0, 1, 2))})
+    for turn in range(1, 5):
+        done = turn < 4
+        for rank in range(3):
+            if rank == missing and not done:
+                continue
+            began = None if states[rank] == "scheduled" and not done else T0 + job.now
+            how: dict[str, Any] = {"done": done, "p2p_seq_id": turn, "time_discovered_started_ns": began}
+            how |= {} if done else {"state": states[rank]}
+            for peer in (rank - 1, rank + 1):
+                if peer in range(3):
+                    job.send(rank, peer, "1", **how)
+                    job.recv(rank, peer, "1", **how)
+    return job.capture()
+
+
+def test_ranks_whose_batches_hold_messages_of_each_other_are_no_ring_and_the_one_that_did_not_start_is_named() -> None:
+    verdict = heard(neighbours({0: "started", 1: "scheduled", 2: "started"}), *map(watchdog, range(3)))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.GPU_STALL, (1,))
+    assert verdict.headline.startswith("The GPU of rank 1 never started the message")
+
+
+def test_batches_that_all_run_accuse_nobody_of_another_order() -> None:
+    verdict = heard(neighbours(dict.fromkeys(range(3), "started")), *map(watchdog, range(3)))
+
+    assert verdict.suspects == ()
+    assert verdict.cause not in (Cause.ORDER_INVERSION, Cause.DIVERGENT_PATH, Cause.GPU_STALL)
+
+
+def test_a_rank_that_did_not_come_holds_the_batches_behind_its_neighbours_as_well() -> None:
+    verdict = heard(neighbours(dict.fromkeys(range(3), "started"), missing=2), *map(watchdog, range(2)))
+
+    assert verdict.divergence is not None
+    assert verdict.divergence.odd == (2,)

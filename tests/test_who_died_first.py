@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.model.verdict import Action, Cause
+from forkpoint.model.verdict import Action, Cause, Verdict
 from texts import CLOSED, MAIN, REFUSED, diagnose, logs, raised, stack, torchrun_table
 
 STEP = "step 7\n"
@@ -128,6 +128,38 @@ def test_the_first_attempt_s_failure_goes_before_the_table_of_the_last(tmp_path:
     verdict = diagnose(tmp_path, {"console.log": line.format(1, -9, 2) + line.format(7, 1, 0) + table})
 
     assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (2,))
+
+
+FAILED = "E1116 02:03:31.548000 6072 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {}) local_rank: {} (pid: 6081) of binary: python\n"
+STOPS = "W1116 02:03:31.300000 6072 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process {} closing signal SIGTERM\n"
+
+
+def without_table(folder: Path, *, workers: int, code: int = -7, after: str = "") -> Verdict:
+    """A console of an agent that restarts its workers: local rank 2 ended, the others were told to stop."""
+    said = "".join(raised(rank, CLOSED) for rank in (1, 3))
+    stopped = "".join(STOPS.format(6080 + number) for number in range(workers - 1))
+    return diagnose(folder, {"console.log": said + stopped + FAILED.format(code, 2) + after})
+
+
+def test_a_worker_that_ended_first_is_a_rank_where_all_that_speak_are_of_its_node(tmp_path: Path) -> None:
+    verdict = without_table(tmp_path, workers=4)
+
+    assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (2,))
+    assert verdict.headline == "Rank 2 was ended by SIGBUS."
+
+
+def test_a_worker_of_a_node_on_which_fewer_run_than_ranks_speak_may_be_any_rank(tmp_path: Path) -> None:
+    assert without_table(tmp_path, workers=3).suspects == ()
+
+
+def test_what_a_restarted_rank_prints_is_not_of_the_process_that_ended(tmp_path: Path) -> None:
+    after = raised(2, "RuntimeError: Timed out waiting 15000ms for recv operation to complete")
+
+    assert without_table(tmp_path, workers=4, after=after).suspects == (2,)
+
+
+def test_a_worker_that_ended_with_a_code_of_its_own_is_not_named_for_it(tmp_path: Path) -> None:
+    assert without_table(tmp_path, workers=4, code=1).suspects == ()
 
 
 @pytest.mark.parametrize(("kept", "suspects"), [("stdout", ()), ("stderr", (1,))])

@@ -13,10 +13,23 @@ import resource
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from bench.attach.hangs import HANGS, HEALTHY, NCCL_HANGS, NCCL_PROGRAMS, PROGRAMS, Hang, running
+from bench.attach.hangs import (
+    HANGS,
+    HEALTHY,
+    NCCL_HANGS,
+    NCCL_PROGRAMS,
+    NCCL_SECOND,
+    PROGRAMS,
+    SECOND,
+    Hang,
+    running,
+)
 from forkpoint.model.world import name_ranks
+
+_PORT = 29610
 
 
 @dataclass(frozen=True)
@@ -60,11 +73,12 @@ class Measured:
         return any(place in text for place in places for text in said)
 
 
-def measure(hang: Hang, port: int, starts_s: float) -> Measured:
+def measure(hang: Hang, port: int, starts_s: float, keep: str | None) -> Measured:
+    kept = ("--keep", f"{keep}/{hang.kind}", "--log-level=info", f"--log-file={keep}/{hang.kind}.log") if keep else ()
     with running(hang, port, starts_s) as job:
         before = job.states()
         began, used, load = time.monotonic(), _cpu_s(), os.getloadavg()[0]
-        done = job.attach("--job", str(port), "--json")
+        done = job.attach("--job", str(port), "--json", *kept)
         seconds, cpu_s = time.monotonic() - began, _cpu_s() - used
         undisturbed = job.states() == before and len(before) >= hang.world and (hang.release is None or job.goes_on())
     if not done.stdout:
@@ -81,23 +95,33 @@ def _cpu_s() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nccl", action="store_true", help="on a machine with a GPU")
-    parser.add_argument("--programs", action="store_true", help="programs of different styles instead of job.py")
-    parser.add_argument("--only", help="hangs whose name has this in it")
+    sets = parser.add_mutually_exclusive_group()
+    for name, says in (
+        ("programs", "programs of different styles instead of job.py"),
+        ("second", "twelve more, half on NCCL"),
+    ):
+        sets.add_argument(f"--{name}", dest="set", action="store_const", const=name, default="ways", help=says)
+    parser.add_argument("--keep", metavar="DIR", help="keep each job's evidence and a log there")
+    parser.add_argument(
+        "--only", action="append", default=[], help="hangs whose name has this in it; may be given again"
+    )
     parser.add_argument("--starts-s", type=float, default=600.0, help="how long a job may take to begin (default: 600)")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
-    chosen = PROGRAMS if args.programs else (*HANGS, HEALTHY)
-    if args.nccl:
-        chosen = NCCL_PROGRAMS if args.programs else NCCL_HANGS
+    hangs = {"ways": (*HANGS, HEALTHY), "programs": PROGRAMS, "second": SECOND}
+    on_nccl = {"ways": NCCL_HANGS, "programs": NCCL_PROGRAMS, "second": NCCL_SECOND}
+    port = _PORT + 50 * list(hangs).index(args.set)  # sets may run at the same time
+    if args.keep:
+        Path(args.keep).mkdir(parents=True, exist_ok=True)
     print("| hang | says | rank | line | seconds (load) | CPU s | job as before |\n|---|---|---|---|---|---|---|")
-    for number, hang in enumerate(chosen):
-        if args.only and args.only not in hang.name:
+    for number, hang in enumerate((on_nccl if args.nccl else hangs)[args.set]):
+        if args.only and not any(part in hang.name for part in args.only):
             continue
         if hang.other_user and os.geteuid() != 0:
             print(f"| {hang.name} | not run: needs root | | | | | |")
             continue
         try:
-            found = measure(hang, 29610 + number, args.starts_s)
+            found = measure(hang, port + number, args.starts_s, args.keep)
         except TimeoutError as error:
             print(f"| {hang.name} | not run: {error} | | | | | |", flush=True)
             continue

@@ -67,7 +67,7 @@ HANGS = (
     Hang("sleeps; nothing on but py-spy", "sleep"),
     Hang("takes another branch; nothing on but py-spy", "branch"),
     Hang("leaves a loop early; nothing on but py-spy", "skip"),
-    Hang("waits for its loader's queue; debug server", "lock", {"DEBUG_SERVER": "1"}),
+    Hang("waits for its loader's queue; debug server", "no_batch", {"DEBUG_SERVER": "1"}),
     Hang("reads from storage that does not answer; debug server", "read", {"DEBUG_SERVER": "1"}),
     Hang("runs a loop without end; guard", "busy", {"FORKPOINT": "1", "FORKPOINT_STALL_S": "3000"}),
     Hang("groups in another order; guard", "order", {"FORKPOINT": "1", "FORKPOINT_STALL_S": "3000"}),
@@ -125,7 +125,11 @@ PROGRAMS = (
 )
 """Programs of different styles, begun by torchrun."""
 
-_PIPE = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "{folder}/pipe_", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+_PIPE = {
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "{folder}/pipe_",
+    "TORCH_FR_DUMP_TEMP_FILE": "{folder}/dump_",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+}
 _ON_ONE_GPU = {
     "BACKEND": "nccl",
     "NCCL_SOCKET_IFNAME": "lo",
@@ -148,7 +152,7 @@ NCCL_HANGS = (
     _on_nccl("sleeps; dump pipe and py-spy", "sleep", _PIPE),
     _on_nccl("takes another branch; dump pipe and py-spy", "branch", _PIPE),
     _on_nccl("leaves a loop early; guard", "skip", _GUARD),
-    _on_nccl("waits for its loader's queue; debug server", "lock", {"DEBUG_SERVER": "1"}),
+    _on_nccl("waits for its loader's queue; debug server", "no_batch", {"DEBUG_SERVER": "1"}),
     _on_nccl("reads from storage; no ptrace, guard", "read", _GUARD, without_ptrace=True),
     _on_nccl("runs a loop without end; guard", "busy", _GUARD),
     _on_nccl("groups in another order; dump pipe and py-spy", "order", _PIPE),
@@ -168,6 +172,38 @@ NCCL_PROGRAMS = tuple(
     for hang in PROGRAMS
     for name, env in (_ON_NCCL.get(hang.kind, (hang.name, hang.env)),)
 )
+
+_SERVER = {"DEBUG_SERVER": "1"}
+
+
+def _read(name: str) -> Callable[[Path, int], object]:
+    return lambda folder, _port: (folder / name).read_bytes()
+
+
+def _second(*hangs: Hang) -> tuple[Hang, ...]:
+    return tuple(replace(hang, env={**_ON_ONE_GPU, **hang.env}) for hang in hangs)
+
+
+SECOND = (
+    Hang("a micro batch is missing; nothing on but py-spy", "accumulation", who=1),
+    Hang("a checkpoint's file system; container without ptrace, debug server", "checkpoint", _SERVER, who=0,
+         in_namespace=True, release=_read("model.pt")),
+    Hang("early stopping by a loss of its own; container without ptrace, guard", "early_stop", _GUARD, who=3, in_namespace=True),
+    Hang("recovers from an error alone; nothing on but py-spy", "recover", who=2),
+    Hang("a decoder that does not end; another user, py-spy", "decode", who=1, other_user=True,
+         release=lambda folder, _port: (folder / "video_1_3").write_text("frame")),
+    Hang("experts, no tokens to exchange; guard", "experts", _GUARD, who=2),
+)  # fmt: skip
+"""Programs that attach was not made with."""
+NCCL_SECOND = _second(
+    Hang("sharded model, run once more by one rank; dump pipe and py-spy", "sharded", _PIPE, who=2),
+    Hang("a metrics server that does not answer; another user, dump pipe and py-spy", "tracker", _PIPE, who=0, other_user=True),
+    Hang("a lock that a dead process left; container without ptrace, debug server", "extension", _SERVER, who=3,
+         in_namespace=True, release=lambda folder, _port: (folder / "build_3" / "lock").unlink()),
+    Hang("a ring that one rank leaves; dump pipe and py-spy", "ring", _PIPE, who=2),
+    Hang("an auxiliary loss at random; container without ptrace, guard", "auxiliary", _GUARD, who=1, in_namespace=True),
+    Hang("a kernel that does not end; guard", "kernel", _GUARD, who=1),
+)  # fmt: skip
 
 HEALTHY = Hang("nothing: all ranks go on; nothing on but py-spy", "healthy")
 """Nobody may be named."""
@@ -249,6 +285,7 @@ def _start(hang: Hang, rank: int, port: int, folder: Path) -> "subprocess.Popen[
         "MASTER_ADDR": "127.0.0.1",
         "OMP_NUM_THREADS": "1",
     }
+    told |= {"HOME": str(folder)} if hang.other_user else {}
     given = {name: value.format(folder=folder) for name, value in {**hang.env, **hang.by_rank.get(rank, {})}.items()}
     wrapped = [*(_AS_NOBODY if hang.other_user else ()), *(_IN_NAMESPACE if hang.in_namespace else ()), *argv]
     with (folder / f"log_rank_{rank}.txt").open("w") as log:

@@ -44,11 +44,11 @@ def branch(rank: int) -> None:
     step()
 
 
-def lock(rank: int) -> None:
+def no_batch(rank: int) -> None:
     if rank == WHO:
         batches: queue.Queue[int] = queue.Queue()
         threading.Thread(target=time.sleep, args=(3600,), daemon=True, name="loader").start()
-        batches.get()  # here: lock
+        batches.get()  # here: no_batch
     step()
 
 

@@ -28,8 +28,18 @@ _HOME = {
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_instead(name)}")
     return getattr(import_module(_HOME[name]), name)
+
+
+_COMMANDS = frozenset({"attach", "collect", "demo", "doctor", "lint", "rehearse", "run", "serve", "watch"})
+_MEANT = {"analyze": "diagnose", "analyse": "diagnose", "load": "read", "open": "read", "verdict": "diagnose"}
+
+
+def _instead(name: str) -> str:
+    if name in _COMMANDS:
+        return f"; `forkpoint {name}` is a command of the shell, and forkpoint.diagnose reads what it keeps"
+    return f"; did you mean forkpoint.{_MEANT[name]}?" if name in _MEANT else ""
 
 
 def __dir__() -> list[str]:

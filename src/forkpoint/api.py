@@ -9,7 +9,7 @@ import io
 import os
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Self, overload
+from typing import TYPE_CHECKING, Self, overload
 
 from forkpoint import pipeline
 from forkpoint.errors import UsageError
@@ -67,11 +67,27 @@ class Verdict(JudgedVerdict):
 
         return render_notebook(self)
 
+    if not TYPE_CHECKING:  # a type checker shall go on to refuse what does not exist
+
+        def __getattr__(self, name: str) -> object:
+            instead = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
+            raise AttributeError(f"a verdict has no attribute {name!r}{instead}", name=name, obj=self)
+
     def __str__(self) -> str:
         return self.headline or self.summary
 
 
 _WIDTH = 100
+_INSTEAD = {
+    "to_dict": "json.loads(verdict.to_json())",
+    "save": "Path(...).write_text(verdict.to_html())",
+    "show": "print(verdict), or verdict.to_html()",
+    "html": "verdict.to_html()",
+    "json": "verdict.to_json()",
+    "markdown": "verdict.to_markdown()",
+    "ranks": "verdict.suspects",
+}
+"""What people try first on a verdict."""
 
 
 def read(paths: Paths, progress: Progress | None = None, choice: Choice = ADMIT_BY_PROOF) -> Capture:

@@ -114,12 +114,15 @@ def diagnose(
 def examine(capture: Capture, source: Sequence[str] = ()) -> Examination:
     """Always gives a verdict: a part that raises is reported, and only its own result is lost."""
     parts = Parts(capture.internal)
+    analysis = parts.run("the source", lambda: _read_source(capture, source), None) if source else None
+    if analysis is not None:
+        capture = parts.run("what the source says of stacks", lambda: _with_witness(capture, analysis), capture)
     incident = _find_incident(capture, parts)
     verdict = judge(incident, detect(incident, parts), parts)
     sites = parts.run("the lines of stacks", lambda: find_bare_sites(incident, verdict), ())
     found = Examination(incident, replace(verdict, sites=sites))
-    if source:
-        found = parts.run("the source", lambda: _with_source(incident, found.verdict, source), found)
+    if analysis is not None:
+        found = parts.run("the sites", lambda: _with_source(incident, found.verdict, analysis, source), found)
     return structs.replace(found, verdict=_with_broken(found.verdict, parts))
 
 
@@ -154,16 +157,28 @@ def _without(capture: Capture, dumps: Sequence[int]) -> Capture:
 # Most runs read no source and draw nothing, and both cost start-up time: these stages are imported where they run.
 
 
-def _with_source(incident: Incident, verdict: Verdict, source: Sequence[str]) -> Examination:
+def _read_source(capture: Capture, source: Sequence[str]) -> "Analysis":
+    from forkpoint.source.analysis import analyse  # noqa: PLC0415 as said
+    from forkpoint.source.program import read_program  # noqa: PLC0415 as said
+
+    named = {PurePath(frame.filename).name for stack in _all_stacks(capture) for frame in stack}
+    return analyse(read_program(source, most=_MOST_SOURCE, first=named))
+
+
+def _with_witness(capture: Capture, analysis: "Analysis") -> Capture:
+    from forkpoint.source.builtin_calls import name_builtins  # noqa: PLC0415 as said
+    from forkpoint.source.witness import read_witness  # noqa: PLC0415 as said
+
+    named = name_builtins(capture, analysis)
+    return replace(named, source=read_witness(named, analysis))
+
+
+def _with_source(incident: Incident, verdict: Verdict, analysis: "Analysis", source: Sequence[str]) -> Examination:
     """Sites, probes and fixes."""
     from forkpoint.remedies import attach_remedies  # noqa: PLC0415 as said
     from forkpoint.report.pictures.quotes import quote_source  # noqa: PLC0415 as said
-    from forkpoint.source.analysis import analyse  # noqa: PLC0415 as said
     from forkpoint.source.bridge import attach_sites  # noqa: PLC0415 as said
-    from forkpoint.source.program import read_program  # noqa: PLC0415 as said
 
-    named = {PurePath(frame.filename).name for stack in _all_stacks(incident.capture) for frame in stack}
-    analysis = analyse(read_program(source, most=_MOST_SOURCE, first=named))
     verdict, forks = attach_sites(incident, verdict, analysis, source)
     verdict = replace(verdict, quotes=quote_source(verdict, analysis.program, source))
     return Examination(incident, attach_remedies(verdict, forks, analysis, source), analysis, forks)

@@ -295,6 +295,7 @@ def test_stack_diff_shows_what_is_shared_and_where_two_ranks_part() -> None:
         "rank 0 alone from here on, outermost first: metrics.py:15 compute: `dist.all_reduce(synced)`",
         "rank 0 alone from here on, outermost first: c10d_logger.py:83 wrapper and 1 more in libraries",
         "rank 1 alone from here on, outermost first: train.py:35 main: `metric.update(loss.item(), 8)`",
+        "rank 1 alone from here on, outermost first: Tensor.item",
     ]
 
 

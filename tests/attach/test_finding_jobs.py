@@ -11,6 +11,7 @@ import pytest
 
 from forkpoint.cli import main
 from forkpoint.errors import UsageError
+from forkpoint.gather.attach import jobs
 from forkpoint.gather.attach.jobs import LiveJob, choose_job, find_jobs, job_of_pids
 from forkpoint.gather.attach.stacks import why_forbidden
 from forkpoint.live.rank_socket import socket_name
@@ -195,3 +196,21 @@ def test_guards_that_number_their_processes_alike_have_names_of_their_own(tmp_pa
         names.append(socket_name(str(tmp_path / container), 7))
 
     assert names[0] != names[1]
+
+
+def test_a_number_that_no_job_has_is_asked_of_slurm_only_where_slurm_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    assert main(["attach", "--job", "31013"]) == 2
+    assert "squeue" not in capsys.readouterr().err
+
+
+def test_a_process_that_the_kernel_hides_from_its_own_user_is_said_to_be_in_a_container(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs, "read_environ", lambda *_: None)
+
+    with pytest.raises(UsageError, match="cannot be read from here; run forkpoint in its container"):
+        job_of_pids([(0, os.getpid())])

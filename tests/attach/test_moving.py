@@ -1,9 +1,14 @@
 """Ranks of a running job are asked at different moments: while they move, only what time cannot undo is told."""
 
+from dataclasses import replace
+
+from msgspec import structs
+
 from cases import verdict_of
 from forkpoint.gather.attach.folder import AskedRank, Attached
 from forkpoint.gather.attach.samples import ProcessSample
 from forkpoint.gather.attach.verdict import with_attached
+from forkpoint.model.verdict import Probe
 
 
 def attached(*, moved: bool) -> Attached:
@@ -27,6 +32,20 @@ def test_what_time_cannot_undo_is_told_though_ranks_move() -> None:
     assert parted.cause == "divergent-path"
 
     assert with_attached(parted, attached(moved=True)).suspects == parted.suspects
+
+
+def test_what_to_type_has_the_pid_of_the_rank_and_a_rank_without_a_stack_its_kernel_function() -> None:
+    stuck = verdict_of("0003")
+    finding = replace(stuck.findings[0], probes=(Probe("py-spy dump --pid <pid of rank 0>"),))
+    asked = replace(stuck, findings=(finding,), next=("py-spy dump --pid <pid of rank 0>, or of <pid of rank 1>",))
+    sleeps = structs.replace(attached(moved=False).ranks[0], process=ProcessSample("S", kernel="nfs_wait_bit_killable"))
+    seen = structs.replace(attached(moved=False), ranks=(sleeps,))
+
+    told = with_attached(asked, seen)
+
+    assert told.probes[0].title == "py-spy dump --pid 11"
+    assert told.next == ("py-spy dump --pid 11, or of <pid of rank 1>",)
+    assert "rank 0: its main thread waits in the kernel, in nfs_wait_bit_killable" in told.coverage.notes
 
 
 def test_coverage_says_what_could_not_be_asked() -> None:

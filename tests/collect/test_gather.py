@@ -155,12 +155,10 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, run: Path) -> 
         collect(Wanted((str(run),)), str(run))
 
 
-def test_usual_places_are_those_of_the_environment_and_of_ranks_that_run(
-    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_usual_places_are_those_of_the_environment_and_of_ranks_that_run(tmp_path: Path, run: Path) -> None:
     """A real process with a rank in its environment; it is looked at, and nothing is sent to it."""
-    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", f"{run}/dumps/nccl_trace_rank_")
-    own = usual_paths([], {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path)})
+    writes = {"TORCH_FR_DUMP_TEMP_FILE": f"{run}/dumps/nccl_trace_rank_"}
+    own = usual_paths([], {**writes, "SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path)})
     (tmp_path / "slurm-7.out").write_text("x")
     logs = tmp_path / "logs" / "run_1" / "attempt_0" / "0"
     logs.mkdir(parents=True)
@@ -189,7 +187,7 @@ def test_usual_places_are_those_of_the_environment_and_of_ranks_that_run(
 
     assert own == [f"{run}/dumps/nccl_trace_rank_{rank}" for rank in range(2)]
     assert (live.rank, live.folder, live.outputs) == (41, str(tmp_path), (str(tmp_path / "stdout.log"),))
-    assert {str(tmp_path / name) for name in ("guard", "slurm-7.out", "stdout.log", "logs/run_1")} < set(found)
+    assert {str(tmp_path / name) for name in ("guard", "slurm-7.out", "stdout.log", "logs/run_1")} <= set(found)
     assert rank.returncode == 0
 
 

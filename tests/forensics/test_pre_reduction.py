@@ -30,7 +30,7 @@ def test_one_rank_alone_with_a_batch_that_did_nothing_elsewhere_is_named(tmp_pat
 
     assert answer(verdict) == ACCUSED
     assert verdict.symptom is Symptom.NO_HANG
-    assert "rank 2 was out of line at step 40" in verdict.summary
+    assert "rank 2 was abnormal at step 40" in verdict.summary
     assert "it is not the data" in verdict.summary
     assert [(e.rank, e.where) for e in verdict.evidence] == [(2, "line 42"), (0, "line 42")]
 

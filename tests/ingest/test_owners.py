@@ -130,6 +130,25 @@ def test_logs_are_of_their_numbers_where_these_are_the_ranks_that_a_log_counts(
     assert owners(tmp_path, said) == {number: number if owned else None for number in numbers}
 
 
+@for_each(
+    ("numbers", "dumped", "owned"),
+    [((0, 1, 2, 3), (0, 1, 2, 3), True), ((0, 1, 2), (0, 1, 2, 3), False), ((0, 1), (0, 1), False)],
+    ids=["those of all dumps", "one less", "two of each"],
+)
+def test_logs_are_of_their_numbers_where_these_are_just_the_ranks_that_left_dumps(
+    tmp_path: Path, numbers: tuple[int, ...], dumped: tuple[int, ...], owned: bool
+) -> None:
+    job = SmallJob(4)
+    job.op()
+    (tmp_path / "fr").mkdir()
+    for rank in dumped:
+        (tmp_path / "fr" / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank))
+
+    found = owners(tmp_path, dict.fromkeys(numbers, "loading\n"))
+
+    assert {number: found[number] for number in numbers} == {number: number if owned else None for number in numbers}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # A thread that every rank runs is not what one main thread waits for.
 

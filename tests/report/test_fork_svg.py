@@ -47,6 +47,11 @@ def test_a_rank_that_did_not_come_stops() -> None:
     assert 'class="stop"' in draw_fork(verdict_of("0003"))
 
 
+def test_a_rank_that_its_stack_shows_stuck_is_at_that_line() -> None:
+    assert "is at features.py:22" in texts(render_share(verdict_of("0017")))
+    assert "no dump" in texts(render_share(verdict_of("0031")))
+
+
 def test_without_two_sides_there_is_only_the_sentence() -> None:
     assert draw_fork(verdicts.HEALTHY) == ""
     assert "All 4 ranks agree to the last recorded op." in texts(render_share(verdicts.HEALTHY))

@@ -11,7 +11,7 @@ import verdicts
 from forkpoint.model.incident import Cohort, Role
 from forkpoint.model.op import Frame
 from forkpoint.model.picture import Quote
-from forkpoint.model.verdict import Fix, Source, Verdict
+from forkpoint.model.verdict import Fix, Probe, Source, Verdict
 from forkpoint.report.snippet import MAX_DIFF_LINES
 from forkpoint.report.text import SCREEN_LINES, render_text
 from looping import for_each
@@ -57,6 +57,7 @@ def test_the_report_says_who_what_where_and_what_to_do() -> None:
         "coverage  4 ranks: 4 dumps, 4 logs, 4 stacks",
         "          rank 2: cut after 12 entries",
         "next      forkpoint diagnose DIR --source SRC",
+        "          --source DIR: the code at train.py:15, and what to change there",
     ]
 
 
@@ -166,6 +167,41 @@ def test_the_fork_is_shown_as_compilers_show_an_error() -> None:
         "   |",
     ]
     assert "          rank 0: elsewhere, all_reduce [2] Float (entering), from metrics.py:15" in text
+
+
+def test_code_wider_than_the_screen_goes_on_in_the_next_line_with_the_caret_where_the_condition_is() -> None:
+    wide = "    if all(torch.isfinite(parameter.grad).all() for parameter in model.parameters()) and is_main_process():"
+    quote = replace(
+        QUOTED.quotes[0], lines=("def log_progress(step, metric):", wide, "        log(metric.compute())"), first=14
+    )
+
+    text = lines(replace(QUOTED, quotes=(quote,)))
+
+    assert text[6:12] == [
+        "14 | def log_progress(step, metric):",
+        "15 |     if all(torch.isfinite(parameter.grad).all() for parameter in",
+        "   |         model.parameters()) and is_main_process():",
+        "   |                                 ^^^^^^^^^^^^^^^^^ rank 0 diverged here",
+        "16 |         log(metric.compute())  <- rank 0",
+        "   |",
+    ]
+
+
+def test_a_wide_line_of_a_patch_is_not_cut() -> None:
+    row = "+    padded = padded + raise_together(CorruptSample, decode, sample, rank, step).mean().to(device)"
+    fix = Fix("Do so.", f"--- a/train.py\n+++ b/train.py\n@@ -15 +15 @@\n-if a:\n{row}\n")
+
+    text = lines(replace(QUOTED, findings=(replace(verdicts.FINDING, fixes=(fix,)),)))
+
+    place = text.index("          +    padded = padded + raise_together(CorruptSample, decode, sample,")
+    assert text[place + 1] == "                   rank, step).mean().to(device)"
+
+
+def test_the_next_step_does_not_repeat_a_probe() -> None:
+    finding = replace(verdicts.FINDING, probes=(Probe("print the branch"),))
+    asked = replace(verdicts.FOUND, findings=(finding,), next=("print the branch", "the log of rank 2"))
+
+    assert section(asked, "next") == "next      the log of rank 2"
 
 
 def test_the_patch_stands_under_its_fix_in_colours() -> None:

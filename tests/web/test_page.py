@@ -204,11 +204,30 @@ def test_panels_with_nothing_in_them_are_left_out(open_page, incident) -> None:
 
     assert page.eval_on_selector_all("main > section:not([hidden])", "all => all.map((s) => s.id)") == [
         "answer",
-        "mesh",
         "timeline",
         "findings",
         "evidence",
     ]
+    assert not page.is_visible("#bar")
+    assert not page.is_visible("#legend")
+
+
+def test_of_values_that_differ_it_is_not_said_that_nothing_is_known(open_page, incident) -> None:
+    facts = open_page(incident("0140")).inner_text(".facts")
+
+    assert "In values, not in calls" in facts
+    assert "no dump" not in facts
+
+
+def test_on_a_phone_the_copy_button_covers_no_code(open_page, incident) -> None:
+    page = open_page(incident("0002"))
+    page.set_viewport_size({"width": 390, "height": 844})
+
+    boxes = page.eval_on_selector_all(
+        ".hero .copied > *", "all => all.map((e) => [e.getBoundingClientRect().top, e.getBoundingClientRect().bottom])"
+    )
+    (_, code_ends), (button_begins, _) = boxes
+    assert code_ends <= button_begins
 
 
 def test_a_report_without_a_picture_says_so_and_tells_the_rest(open_page, incident) -> None:

@@ -16,7 +16,7 @@ from forkpoint import __version__
 from forkpoint.cli.config import apply_settings, read_settings
 from forkpoint.cli.options import DEFAULT_FILE, LEVELS, Command
 from forkpoint.cli.output import say
-from forkpoint.cli.start import check_json_file, find_command, refuse_unknown, render_start
+from forkpoint.cli.start import check_json_file, explain_refusal, find_command, refuse_unknown, render_start
 from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
 
@@ -54,7 +54,7 @@ _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (see {self.prog} --help)")
+        raise UsageError(f"{explain_refusal(message, self)} (see {self.prog} --help)")
 
 
 class Parsers(NamedTuple):

@@ -1,6 +1,7 @@
 """`forkpoint attach`: a job that hangs now. Asks its ranks, takes their stacks, and diagnoses the result."""
 
 import re
+import shutil
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Generator
@@ -100,6 +101,7 @@ def _evidence_folder(keep: str | None) -> "Generator[EvidenceFolder]":
 
 
 def _ask_here(args: Namespace, folder: "EvidenceFolder") -> "Attached":
+    from concurrent.futures import ThreadPoolExecutor
     from tempfile import TemporaryDirectory
 
     from forkpoint.gather.attach.folder import describe_seen, keep_seen, write_states
@@ -110,9 +112,10 @@ def _ask_here(args: Namespace, folder: "EvidenceFolder") -> "Attached":
     if not args.quiet:
         say(job.described)
     tell = _RankLines(len(job.ranks), quiet=args.quiet)
-    with TemporaryDirectory(prefix="forkpoint-attach-") as temporary:
+    with TemporaryDirectory(prefix="forkpoint-attach-") as temporary, ThreadPoolExecutor(1) as beside:
+        gpus = beside.submit(sample_gpus)
         seen = Looker(job, Path(temporary), stacks=args.stacks, tell=tell).look_around()
-        attached = describe_seen(job, seen, sample_gpus())
+        attached = describe_seen(job, seen, gpus.result())
         notes = keep_seen(job, seen, folder)
     write_states(attached, folder.root)
     if not args.quiet:
@@ -204,8 +207,10 @@ def _is_elsewhere(job: str | None) -> bool:
     if not job or not _SLURM_JOB.fullmatch(job):
         return False
     here = [found for found in find_jobs() if job in found.names]
+    if not here:
+        return shutil.which("squeue") is not None
     ranks = [rank for found in here for rank in found.ranks if rank.environ.get("SLURM_JOB_ID") == job]
-    return not here or (bool(ranks) and len(ranks) < max(found.world_size for found in here))
+    return bool(ranks) and len(ranks) < max(found.world_size for found in here)
 
 
 def _tell_host(answer: "HostAnswer", args: Namespace) -> None:
@@ -224,7 +229,10 @@ def _process(text: str) -> tuple[int | None, int]:
     """`PID` or `RANK=PID`."""
     rank, equals, pid = text.rpartition("=")
     if not (pid.isascii() and pid.isdecimal()) or (equals and not (rank.isascii() and rank.isdecimal())):
-        raise ArgumentTypeError(f"{text}: must be PID, or RANK=PID; --job chooses a job by its script, port or id")
+        if Path(text).is_dir():
+            raise ArgumentTypeError(f"{text} is a folder; what a job left is read by forkpoint diagnose {text}")
+        chosen = f"did you mean --job {Path(text).name}? It chooses a job by its script, port or id"
+        raise ArgumentTypeError(f"{text}: must be PID, or RANK=PID; {chosen}")
     return (int(rank) if equals else None), int(pid)
 
 

@@ -24,6 +24,10 @@ from forkpoint.model.frames import in_two_threads
 from forkpoint.model.incident import Divergence, Parting, PartingKind, Shift
 from forkpoint.model.timeline import Gap, GroupTimeline, Position, Timeline
 from forkpoint.model.trace import Track
+from forkpoint.model.world import ProcessGroup
+
+_MOST_UNSEEN = 64
+"""Ranks without a dump whose partners are compared with their replicas."""
 
 
 def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple[Divergence, ...]:
@@ -35,7 +39,8 @@ def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple
     lasting = [d for d in found if d.hang_seq is not None or not waits]
     passing = [d for d in found if d not in lasting]
     hang = _from_waits(waits, timeline)
-    left = _left_replicas(hang, waits, timeline) if hang and not hang.odd else None
+    open_hang = hang if hang and not hang.odd else None
+    left = open_hang and (_left_replicas(open_hang, waits, timeline) or _left_unseen(open_hang, waits, timeline))
     ordered = sorted(lasting, key=lambda d: _when(d, timeline))
     return (*ordered, *(d for d in (left, hang) if d), *passing)
 
@@ -125,6 +130,28 @@ def _left_replicas(hang: Divergence, waits: Waits, timeline: Timeline) -> Diverg
     """The one end of a hanging channel that did not do what its replicas did; None if there are several."""
     held = [waits[r].position for r in hang.cycle] if hang.cycle else _at_channel(hang, timeline)
     ends = {(rank, p.group) for p in held if p.channel for rank in p.channel if rank in timeline.positions}
+    return _left_at(ends, timeline)
+
+
+def _left_unseen(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
+    """The hang ends at ranks of which no dump shows where they are. They may wait for a message that was skipped: the one rank with
+    which one of them exchanges messages and that did not do what its replicas did; None if there are several.
+    """
+    if hang.how is not PartingKind.ABSENCE or hang.channel or hang.sides[1:]:
+        return None
+    ends = [w for w in waits.waiting if not w.held.on]
+    others = dict.fromkeys(rank for w in ends for rank in w.held.unknown if rank not in hang.unknown)
+    for unseen in (hang.unknown, tuple(others)[:_MOST_UNSEEN]):
+        channels = timeline.channels.of_ranks(unseen)
+        partners = {(r, c.group) for c in channels for r in (c.source, c.destination) if r in timeline.positions}
+        found = _left_at(partners, timeline)
+        if found is not None and not set(found.channel or ()).isdisjoint(unseen):
+            return found
+    return None
+
+
+def _left_at(ends: Iterable[tuple[int, ProcessGroup]], timeline: Timeline) -> Divergence | None:
+    """Ends of channels, each with the channel's group."""
     replicas = Replicas(timeline)
     found = [leaving for rank, group in sorted(ends) if (leaving := replicas.find_leaving(rank, group))]
     if len(found) != 1 or found[0].channel is None:

@@ -161,7 +161,9 @@ def align(capture: Capture) -> Timeline:
     cut = frozenset(traces.in_order.ranks[traces.in_order.heads["cut"] != 0].tolist())
     groups = align_groups(rows, traces, world, cut)
     channels = Channels(rows, traces.in_order, _channel_groups(rows, world))
-    blind = cut.union(*(group.blind_after for group in groups), _dumped_before(channels), _cannot_tell(traces, groups))
+    with_messages = frozenset((g.group.name, g.group.ranks) for g in groups if g.has_messages)
+    cannot_tell = _cannot_tell(traces, with_messages)
+    blind = cut.union(*(group.blind_after for group in groups), _dumped_before(channels), cannot_tell)
     return Timeline(
         world=world,
         unseen=_unseen(capture, world),
@@ -171,7 +173,7 @@ def align(capture: Capture) -> Timeline:
         positions=Positions(traces, blind, rows, groups, channels),
         stands=Stands(rows, traces.in_order, groups, channels, blind),
         blind=blind,
-        idle=frozenset(rank for rank in cut if _is_done(traces[rank])),
+        idle=frozenset(rank for rank in cut if _is_idle(traces[rank], with_messages)),
         entering=_entering(rows, traces.in_order),
         tables=capture.tables,
     )
@@ -193,13 +195,14 @@ def _dumped_before(channels: Channels) -> frozenset[int]:
     return frozenset(found)
 
 
-def _cannot_tell(traces: TracesByRank, groups: tuple[GroupTimeline, ...]) -> frozenset[int]:
+_Members = frozenset[tuple[str, tuple[int, ...]]]
+"""Names and ranks of groups."""
+
+
+def _cannot_tell(traces: TracesByRank, with_messages: _Members) -> frozenset[int]:
     """Ranks whose dumps omit completed ops and show nothing pending, unless their counters confirm that nothing is pending."""
     flags = traces.in_order.heads["flags"]
     partial = traces.in_order.ranks[(flags & PARTIAL) != 0].tolist()
-    if not partial:
-        return frozenset()
-    with_messages = {(g.group.name, g.group.ranks) for g in groups if g.has_messages}
     return frozenset(r for r in partial if not (_shows_pending(traces[r]) or _is_idle(traces[r], with_messages)))
 
 
@@ -208,8 +211,8 @@ def _shows_pending(trace: RankTrace) -> bool:
     return any(track.active_seq is not None for track in tracks if track)
 
 
-def _is_idle(trace: RankTrace, with_messages: set[tuple[str, tuple[int, ...]]]) -> bool:
-    """Like `_is_done`, and none of its groups has messages: their counters show only the last op."""
+def _is_idle(trace: RankTrace, with_messages: _Members) -> bool:
+    """Its counters say that all is done, and none of its groups has messages, of which counters show only the last."""
     return _is_done(trace) and not any((g.name, g.members) in with_messages for g in trace.groups)
 
 
@@ -245,6 +248,9 @@ def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
         return 0
     dumped = {trace.rank for trace in capture.traces if trace.entries}
     heard = {rank for _, rank in (*capture.logs, *capture.empty_logs)}
+    heard |= {
+        e.rank for e in capture.events if e.kind is LogKind.AGENT_FAILURE
+    }  # a launcher's table has each of its ranks
     seen = {stack.rank for stack in capture.stacks}
     return 1 if dumped | heard | seen >= set(world) else UNBOUNDED
 

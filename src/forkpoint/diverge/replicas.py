@@ -138,6 +138,13 @@ class Replicas:
         owed = [channel in _next_channels(p.theirs, group, self._timeline) for p in further]
         return all(p.at is None for p in beside) and len(owed) >= MIN_REPLICAS and all(owed)
 
+    def owe_collective(self, rank: int) -> bool:
+        """After the rank's last call, all its replicas, of which there are enough, continued with a collective."""
+        beside = [p for group in self._groups(rank) for p in self._beside(rank, group)]
+        further = [p for p in beside if p.theirs and not p.mine]
+        agree = all(p.at is None for p in beside) and len(further) >= MIN_REPLICAS
+        return agree and not any(_is_message(p.theirs[0], self._timeline) for p in further)
+
     def are_past(self, rank: int, position: Position, peers: Container[int]) -> bool:
         """Most of its replicas at these peers are past the batch of messages in which the rank waits: replicas number batches
         alike.

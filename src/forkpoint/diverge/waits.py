@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from forkpoint.model.incident import fact
-from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Stand, Timeline
+from forkpoint.model.timeline import Gap, GroupTimeline, Position, Stand, Timeline
 from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
 
@@ -22,6 +22,8 @@ class WaitsFor(Struct, frozen=True):
     """Ranks that issued it but are blocked in an earlier op of their own."""
     unknown: tuple[int, ...] = ()
     """Possible members for which there is no evidence."""
+    together: tuple[int, ...] = ()
+    """Ends of messages that wait in the same message, each with others of its batch."""
 
     @property
     def on(self) -> tuple[int, ...]:
@@ -103,7 +105,35 @@ def find_waits(timeline: Timeline) -> Waits:
         else:
             found.append(Waiting([rank], _held_in_group(groups[first.group], first.seq, timeline)))
             in_slot[first.group, first.seq] = found[-1]
-    return Waits(timeline, found)
+    return Waits(timeline, _joined_batches(found))
+
+
+def _joined_batches(found: list[Waiting]) -> list[Waiting]:
+    """Ranks that wait in messages with each other wait for whatever any of them waits for: none of them holds the others."""
+    held = {one.ranks[0]: one.held for one in found if one.held.together}
+    joined: list[Waiting] = []
+    for one in found:
+        batch = _connected(one.ranks[0], held) if one.held.together else set[int]()
+        parts = [held[rank] for rank in batch if rank in held]
+        joined.append(Waiting(one.ranks, _without(batch, parts)) if parts else one)
+    return joined
+
+
+def _connected(rank: int, held: Mapping[int, WaitsFor]) -> set[int]:
+    reached, pending = {rank}, [rank]
+    while pending:
+        of_one = held.get(pending.pop())
+        new = set(of_one.together) - reached if of_one else set[int]()
+        reached |= new
+        pending += new
+    return reached
+
+
+def _without(batch: set[int], parts: list[WaitsFor]) -> WaitsFor:
+    absent = {r for part in parts for r in part.absent} - batch
+    busy = {r for part in parts for r in part.busy} - absent - batch
+    unknown = {r for part in parts for r in part.unknown} - batch
+    return WaitsFor(tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)))
 
 
 def _worst(rank: int, stands: tuple[Stand, ...], timeline: Timeline) -> tuple[Stand, WaitsFor]:
@@ -113,11 +143,12 @@ def _worst(rank: int, stands: tuple[Stand, ...], timeline: Timeline) -> tuple[St
         held = [
             WaitsFor() if _is_done_by_peer(rank, stand, timeline) else h for stand, h in zip(stands, held, strict=True)
         ]
-    misses = [(bool(h.absent), bool(h.unknown), bool(h.busy)) for h in held]
+    misses = [(bool(h.absent), bool(h.unknown), bool(h.busy), bool(h.together)) for h in held]
     absent = {r for h in held for r in h.absent}
     busy = {r for h in held for r in h.busy} - absent
     unknown = {r for h in held for r in h.unknown}
-    joined = WaitsFor(tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)))
+    together = tuple(sorted({r for h in held for r in h.together} - absent - busy - unknown))
+    joined = WaitsFor(tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)), together)
     return stands[misses.index(max(misses))], joined
 
 
@@ -162,25 +193,15 @@ def _held_on_channel(rank: int, stand: Stand, timeline: Timeline) -> WaitsFor:
         return WaitsFor(unknown=(peer,))  # its dump may omit messages that are done
     if track is None or not _has_issued(track, stand.seq, counted=channel.counted):
         return WaitsFor(absent=(peer,))
-    if track.active_seq is not None and _is_held_before(rank, peer, stand, channel, track, timeline):
-        return WaitsFor(busy=(peer,))
-    return WaitsFor()
+    if track.active_seq is None or (channel.counted and track.active_seq > stand.seq):
+        return WaitsFor()  # it has done its part
+    here = [s for s in timeline.stands[peer] if (s.group, s.channel) == (stand.group, stand.channel)]
+    behind = channel.counted and track.active_seq < stand.seq
+    return WaitsFor(together=(peer,)) if here and not behind else WaitsFor(busy=(peer,))
 
 
 def _has_issued(track: Track, number: int, *, counted: bool) -> bool:
     return track.last_seq >= number if counted else track.active_seq is not None
-
-
-def _is_held_before(rank: int, peer: int, stand: Stand, channel: Channel, track: Track, timeline: Timeline) -> bool:
-    """The peer issued the message, but is blocked in an earlier op in another group or channel. If the message belongs to the
-    batch in which the peer waits, and all of that batch is between these two ranks, nothing else blocks it.
-    """
-    batch = timeline.stands[peer]
-    is_of_batch = any((s.group, s.channel) == (stand.group, stand.channel) for s in batch)
-    partners = {end for s in batch for end in s.channel or ()}
-    if is_of_batch and partners == {rank, peer} and (not channel.counted or track.active_seq == stand.seq):
-        return False
-    return (batch[0].group, batch[0].channel) != (stand.group, stand.channel)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from msgspec import Struct, field, structs
 
@@ -37,6 +38,8 @@ class TextReading(Struct):
     """The rank that only the path suggests; its events count as that rank's unless other files contradict."""
     speakers: frozenset[int] = frozenset()
     """Ranks that printed its lines, according to the lines."""
+    calls_itself: int | None = None
+    """The number, perhaps a rank, with which each line of the program begins."""
     remarks: list[Remark] = field(default_factory=list[Remark])
     places: list[RankPlace] = field(default_factory=list[RankPlace])
     states: list[RankStates] = field(default_factory=list[RankStates])
@@ -73,6 +76,31 @@ def keep_one_attempt(
 def _is_part(outer: tuple[int, ...], inner: tuple[int, ...]) -> bool:
     """The first attempt's folder contains the second's: for example a launcher's log of all its restarts."""
     return inner[: len(outer)] == outer
+
+
+def place_by_words(texts: Sequence[TextReading]) -> list[TextReading]:
+    """Files of one name in folders side by side, numbered as the workers of one node: where each begins its lines with a number that is
+    as much more in every one of them, it is the rank of that number.
+    """
+    sides: dict[str, list[TextReading]] = defaultdict(list)
+    for text in texts:
+        if text.placed is not None and text.calls_itself is not None:
+            folder, _, name = text.file.rpartition("/")
+            sides[f"{folder.rpartition('/')[0]}/*/{name}"].append(text)
+    apart = {side: {(t.calls_itself or 0) - (t.placed or 0) for t in alike} for side, alike in sides.items()}
+    sure = [alike for side, alike in sides.items() if len(alike) > 1 and len(apart[side]) == 1 and apart[side] != {0}]
+    ranks = {text.file: text.calls_itself for alike in sure for text in alike}
+    return [_placed_at(text, rank) if (rank := ranks.get(text.file)) is not None else text for text in texts]
+
+
+def _placed_at(text: TextReading, rank: int) -> TextReading:
+    return structs.replace(
+        text,
+        placed=rank,
+        events=[structs.replace(e, rank=rank) if e.rank == text.placed else e for e in text.events],
+        stacks=[replace(s, rank=rank) if s.rank == text.placed else s for s in text.stacks],
+        logs=[(file, rank if owner == text.placed else owner) for file, owner in text.logs],
+    )
 
 
 def believe_places(texts: Sequence[TextReading], world: frozenset[int]) -> list[TextReading]:
@@ -136,9 +164,14 @@ def own_by_number(texts: Sequence[TextReading]) -> list[TextReading]:
     ]
 
 
-def own_by_count(texts: Sequence[TextReading]) -> list[TextReading]:
+_FEW = 2
+"""So many files can have the numbers of ranks by chance: two nodes with a log each, and two ranks."""
+
+
+def own_by_count(texts: Sequence[TextReading], dumped: frozenset[int]) -> list[TextReading]:
     """Where a log says how many ranks there are, files of one form that nobody owns are the ranks' own if their numbers are those of
-    ranks and reach the upper half of them: machines with two ranks or more would be numbered in the lower half.
+    ranks and reach the upper half of them: machines with two ranks or more would be numbered in the lower half. So they are if their
+    numbers are just those of the ranks that left dumps.
     """
     worlds = {int(world) for text in texts for event in text.events if (world := event.detail("world"))}
     names = FileNames(text.file for text in texts if text.logs)
@@ -148,7 +181,11 @@ def own_by_count(texts: Sequence[TextReading]) -> list[TextReading]:
         if number is not None:
             forms[without_numbers(text.file)][number] = text
     world = worlds.pop() if len(worlds) == 1 else 0
-    counted = [alike for alike in forms.values() if len(alike) > 1 and world // 2 <= max(alike) < world]
+    counted = [
+        alike
+        for alike in forms.values()
+        if len(alike) > 1 and (world // 2 <= max(alike) < world or (len(alike) > _FEW and alike.keys() == dumped))
+    ]
     found = {text.file: rank for alike in counted for rank, text in alike.items()} if len(counted) == 1 else {}
     return [
         structs.replace(_given_to(t, found[t.file]), logs=[(t.file, found[t.file])]) if t.file in found else t

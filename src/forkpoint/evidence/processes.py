@@ -15,7 +15,6 @@ from forkpoint.model.log import LogEvent, LogKind
 _HEAD = 1 << 18
 """Characters at the beginning of a log: processes print who they are there."""
 _HEADER = re.compile(r"^Process (\d{1,9}): ", re.MULTILINE)
-_NO_CHILD = re.compile(r"^Process (\d{1,9}): [^\n]*+\n(?:Python v[^\n]*+\n)?+(?!Parent Process )", re.MULTILINE)
 _RANK = r"(?<!local )(?<!node )\b(?:global[ _]?rank|rank|process[ _]index)\b[\]\"')]{0,2}[ =:]{1,3}(?P<rank>\d{1,6})\b"
 _PID = r"\b(?:pid|process id)\b[\"']?[ =:(]{1,3}(?P<pid>\d{1,9})\b"
 _SAYS = (
@@ -35,11 +34,6 @@ def find_process(stacks: str) -> int | None:
     """The process id in the first line that py-spy prints."""
     found = _HEADER.search(stacks)
     return int(found[1]) if found else None
-
-
-def has_other_processes(stacks: str) -> bool:
-    """More than one process and its children: whose the last stack is, the first line does not tell."""
-    return len({found[1] for found in _NO_CHILD.finditer(stacks)}) > 1
 
 
 def read_processes(log: str) -> Iterator[OfProcess]:

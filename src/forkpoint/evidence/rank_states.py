@@ -70,9 +70,10 @@ def _stall(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
 
 
 def _end(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
-    if whole(top.get("exit_code")) != 0:
-        return ()
-    return (LogEvent(LogKind.FINISHED, name, 1, None, "the command that ran the job ended with exit code 0"),)
+    code = whole(top.get("exit_code"))
+    kind = LogKind.COMMAND_FAILED if code else LogKind.FINISHED
+    text = f"the command that ran the job ended with exit code {code}"
+    return () if code is None else (LogEvent(kind, name, 1, None, text),)
 
 
 def _events(state: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:

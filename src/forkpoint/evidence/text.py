@@ -35,6 +35,10 @@ def clean(text: str, limit: int = LIMIT) -> str:
 
 ISO_TIME = r"\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d"
 SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
+_TIME = re.compile(
+    rf"\[[IWEFV](?P<c10>\d{{3,4}} \d\d:\d\d:\d\d)\.|(?P<iso>{ISO_TIME})"
+    rf"|(?<![\w-])(?P<elastic>[IWE]\d{{4}} \d\d:\d\d:\d\d)\.\d|(?P<syslog>{SYSLOG_TIME})"
+)
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 _STAMP = re.compile(
     r"(?:(?P<iso>\d{4})-(?P<iso_month>\d\d)-(?P<iso_day>\d\d)[T _]"
@@ -42,6 +46,12 @@ _STAMP = re.compile(
     r"|(?P<glog>[IWEFV]?)(?P<number>\d{3,4}) )"
     r"(?P<h>\d\d):(?P<m>\d\d)(?::(?P<s>\d\d)(?: (?P<late>\d{4}))?)?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
+
+
+def find_time(text: str) -> str | None:
+    """The first timestamp, to the second."""
+    found = _TIME.search(text)
+    return clean(found[found.lastgroup or 0]) if found else None
 
 
 class Stamp(Struct, frozen=True):

@@ -22,11 +22,11 @@ from forkpoint.evidence.owners import (
     own_by_exit,
     own_by_number,
     own_by_speaker,
+    place_by_words,
 )
 from forkpoint.evidence.processes import (
     agree_on_processes,
     find_process,
-    has_other_processes,
     processes_of_events,
     read_exit_table,
     read_listed_processes,
@@ -60,8 +60,8 @@ def with_texts(
     """The capture with what text files say. `empty`: text files without content, which may mean that a rank did not answer."""
     traces = capture.traces
     texts, set_aside = keep_one_attempt(texts, choice)
-    texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
-    texts = own_by_exit(own_by_count(own_by_number(own_by_speaker(texts))))
+    texts = believe_places(place_by_words(texts), frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
+    texts = own_by_exit(own_by_count(own_by_number(own_by_speaker(texts)), frozenset(traces.ranks.tolist())))
     texts, nameless, guessed = _with_processes(texts)
     texts, unnamed = _with_words(texts, traces)
     places = agree([place for text in texts for place in text.places])
@@ -209,7 +209,7 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
     elif looks_like_stacks(head):
         pid = find_process(text)
         found = read_live_stacks(text, name, None if owner == pid else owner)
-        _keep_stacks(found, name, reading, None if has_other_processes(text) else pid)
+        _keep_stacks(found, name, reading)
         if not found:
             reading.problems.append(Problem(name, "begins like stacks, but no frame can be read; is it truncated?"))
     else:
@@ -231,15 +231,17 @@ def _is_own_report(head: str) -> bool:
 _NOBODY = -1
 
 
-def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading, pid: int | None = None) -> None:
-    """`pid`: the process id that a file of stacks states, if any."""
-    standing = [stacks for stacks in found if stacks.main]
-    reading.stacks += [_live_stack(s, s.rank, name) for s in standing if s.rank is not None]
-    unnamed = [stacks for stacks in standing if stacks.rank is None]
-    if pid is not None and len(unnamed) == 1:
-        reading.of_process.append((pid, _live_stack(unnamed[0], _NOBODY, name)))
-    else:
-        reading.unnamed += [_live_stack(stacks, _NOBODY, name) for stacks in unnamed]
+def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -> None:
+    for stacks in found:
+        if stacks.main is None:
+            continue
+        live = _live_stack(stacks, _NOBODY if stacks.rank is None else stacks.rank, name)
+        if stacks.rank is not None:
+            reading.stacks.append(live)
+        elif stacks.pid is not None:
+            reading.of_process.append((stacks.pid, live))
+        else:
+            reading.unnamed.append(live)
 
 
 def _live_stack(stacks: RankStacks, rank: int, file: str) -> LiveStack:
@@ -293,7 +295,7 @@ def _ends_within_a_line(source: io.BufferedIOBase) -> bool:
 def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None, reading: TextReading) -> None:
     reading.is_cut = _ends_within_a_line(source)
     log = read_log(cast("BinaryIO", source), name, rank)
-    reading.speakers = log.speakers
+    reading.speakers, reading.calls_itself = log.speakers, log.calls_itself
     owners = log.speakers | ({rank} if rank is not None else set[int]())
     reading.logs += [(name, owner) for owner in sorted(owners)] or [(name, None)]
     reading.events += log.events

@@ -13,13 +13,12 @@ from forkpoint.evidence.files import SNIFF, find_files
 from forkpoint.gather.attach.jobs import LiveRank
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
 from forkpoint.gather.tools import CallFailed, answer_of
-from forkpoint.live.watch.sources.pipes import usual_prefixes
+from forkpoint.live.watch.sources.pipes import told_prefixes, usual_prefixes
 from forkpoint.traces.dump import MAX_BYTES, looks_like_dump
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Default places of evidence: from the environment, each torch release's defaults, and the launcher.
 
-_WRITERS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _ATTEMPT = re.compile(r"(.{1,4000})/attempt_\d{1,6}/\d{1,7}/[^/]{1,255}\Z")
 _RANK_IN_FILE = re.compile(r"\d{1,7}(?:\.\w{1,10})?\Z")
 
@@ -27,7 +26,7 @@ _RANK_IN_FILE = re.compile(r"\d{1,7}(?:\.\w{1,10})?\Z")
 def usual_paths(ranks: Iterable[LiveRank], environ: Mapping[str, str] = os.environ) -> list[str]:
     """Files and folders that exist."""
     found: list[str] = []
-    for prefix in _prefixes(environ):
+    for prefix in usual_prefixes(environ):
         found += dumps_of(prefix)
     found += _of_environment(environ, os.getcwd())  # noqa: PTH109 - a text like the others
     for rank in ranks:
@@ -46,15 +45,6 @@ def dumps_of(prefix: str) -> list[str]:
     except OSError:
         return []
     return sorted(str(Path(folder, name)) for name in names if _RANK_IN_FILE.fullmatch(name[len(start) :]))
-
-
-def _prefixes(environ: Mapping[str, str]) -> list[str]:
-    cache = environ.get("XDG_CACHE_HOME")
-    return [*usual_prefixes(), *([f"{cache}/torch/comm_lib_trace_rank_"] if cache else [])]
-
-
-def told_prefixes(environ: Mapping[str, str]) -> list[str]:
-    return [environ[name] for name in _WRITERS if environ.get(name)]
 
 
 def _of_environment(environ: Mapping[str, str], folder: str) -> list[str]:

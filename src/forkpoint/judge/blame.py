@@ -22,6 +22,7 @@ _VICTIM = re.compile(
 CLOSED = re.compile(r"Connection (?:closed|reset)|remote process exited|ncclRemoteError|[Pp]eer.{0,80} closed")
 SAID_OF_PEERS = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR)
 TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
+_ASKS_FOR_ID = "retrieving ncclUniqueId from [0]"
 _OF_CUDA = re.compile(r"CUDA(?: driver)? error: (?!out of memory)|Cuda failure (?!2 )")
 _BECAUSE_OF_PEERS = frozenset({
     *(LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR, LogKind.PEER_TIMEOUT),
@@ -30,6 +31,11 @@ _BECAUSE_OF_PEERS = frozenset({
 })  # fmt: skip
 _IF_RAISED = frozenset({LogKind.NETWORK, LogKind.STORE, LogKind.RENDEZVOUS})
 """Also printed where a second try then succeeds: they count where an exception says that none did."""
+
+
+def asked_for_id(event: LogEvent) -> bool:
+    """It asked the first rank of a group, in the group's first call, for the id of their communicator, and that did not come."""
+    return _ASKS_FOR_ID in event.text
 
 
 def uses_gloo(incident: Incident) -> bool:
@@ -186,8 +192,8 @@ def _agents_tables(incident: Incident) -> Iterator[Exit]:
         told = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.file == file]
         rows = [e for e in told if e.rank is not None and e.detail("code")]
         lines = [e for e in told if e.pattern == "agent-saw-failure"]
-        if len(lines) > 1 and incident.capture.attempt < len(lines) - 1:
-            yield from _exit_of_line(lines[incident.capture.attempt], rows)
+        if lines and incident.capture.attempt < len(lines) - bool(rows):
+            yield from _exit_of_line(lines[incident.capture.attempt], rows, incident)
         else:
             yield from (_exit_of_row(e) for e in rows)
 
@@ -199,12 +205,21 @@ def _exit_of_row(event: LogEvent) -> Exit:
     return Exit(event.rank, signal, event.detail("root") == "yes", "" if _NOT_KNOWN in said else said, event)
 
 
-def _exit_of_line(event: LogEvent, rows: list[LogEvent]) -> Iterator[Exit]:
-    """A line has the worker's number on its node alone; rows of another attempt show whether those are ranks."""
-    local = event.speaker.local_rank
-    are_ranks = bool(rows) and all(row.detail("local_rank") == str(row.rank) for row in rows)
-    if local is not None and are_ranks:
-        yield Exit(local, _SIGNALS.get(event.detail("code") or ""), is_first=True, said="", event=event)
+def _exit_of_line(event: LogEvent, rows: list[LogEvent], incident: Incident) -> Iterator[Exit]:
+    """A line has the worker's number on its node alone. Rows of another attempt, or ranks that spoke in this log before, show which rank
+    the node's first worker was; without a table that is rank 0 where no more ranks speak than there were workers.
+    """
+    local, signal = event.speaker.local_rank, _SIGNALS.get(event.detail("code") or "")
+    firsts = {row.rank - int(row.detail("local_rank") or 0) for row in rows if row.rank is not None}
+    if local is None or len(firsts) > 1:
+        return
+    first = firsts.pop() if firsts else 0
+    ended = [e for e in incident.capture.events if e.file == event.file and e.pattern == "agent-ends-worker"]
+    workers = range(first, first + 1 + sum(e.line < event.line for e in ended))
+    heard = {e.rank for e in incident.capture.events if e.file == event.file and e.line < event.line} - {None}
+    heard |= {line.rank for line in incident.capture.printed.get(event.file, ()) if line.line < event.line} - {None}
+    if (heard and heard <= set(workers)) or (rows and first == 0):
+        yield Exit(first + local, signal, is_first=True, said="", event=event)
 
 
 def _slurm_tasks(incident: Incident) -> Iterator[Exit]:

@@ -11,7 +11,7 @@ from forkpoint.diverge.slots import SlotSequence, sequence
 from forkpoint.judge.blame import blames_peers
 from forkpoint.judge.cite import events_of, group_of, names_group
 from forkpoint.judge.symptom import hang_is_shown
-from forkpoint.model.frames import in_side_thread, in_two_threads, user_frames
+from forkpoint.model.frames import in_side_thread, in_two_threads, is_made_by_torch, user_frames
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import SYNCHRONISING, Frame, OpState, Stack, Tokens, numel
@@ -289,23 +289,29 @@ _RECEIVED_ONCE = frozenset({"broadcast", "scatter"})
 
 
 def may_differ_unseen(divergence: Divergence, incident: Incident) -> bool:
-    """Members may have brought other roots or splits: to this slot, or to one before it that left data behind.
+    """Members may have brought other roots or splits: to this slot, or to one before it that left data behind. Not where torch makes
+    the call for a whole model.
 
     NCCL checks neither. A broadcast with two roots completes, and what nobody took waits on the connection for the next
-    op that uses it. The same call done since then, by all, went over the same connections and found them clean.
+    op that uses it. The same call done since then, by all, went over the same connections and found them clean. gloo numbers
+    its messages by call, so that none is taken for that of another.
     """
-    if any(c.op and _hides_arguments(c.op) for c in divergence.cohorts):
+    if any(c.op and _hides_arguments(c.op) and not is_made_by_torch(c.stack or ()) for c in divergence.cohorts):
         return True
     track = group_of(divergence, incident).track(divergence.sides[0][0])
-    if track is None or divergence.hang_seq is None:
+    numbered = incident.timeline.traces[divergence.sides[0][0]].comm_lib == "gloo"
+    if track is None or divergence.hang_seq is None or numbered:
         return False
     tables = incident.timeline.tables
     held = sequence(track, tables)
     if divergence.hang_seq < held.first:
         return True  # its numbers jump, and what lies before is not known
     calls = held.match[: divergence.hang_seq - held.first + 1].tolist()
+    by_torch = {key for key in set(held.stack.tolist()) if is_made_by_torch(tables.stacks.get(key) or ())}
     hiding = [
-        at for at, call in enumerate(calls) if any(_hides_arguments(s.op) for s in tables.signatures.get(call, ()))
+        at
+        for at, call in enumerate(calls)
+        if any(_hides_arguments(s.op) for s in tables.signatures.get(call, ())) and int(held.stack[at]) not in by_torch
     ]
     return bool(hiding) and calls[-1] not in calls[hiding[-1] + 1 : -1]
 

@@ -91,7 +91,7 @@ def has_log(rank: int, incident: Incident) -> bool:
 
 def describe_stack(stack: Stack) -> str:
     inner = without_runtime(stack)[0]
-    where = f"in {inner.name} ({short_name(inner.filename)}:{inner.line})"
+    where = f"in {inner.name} ({short_name(inner.filename)}:{inner.line})" if inner.filename else f"in {inner.name}"
     place = user_place(stack)
     return where if is_user_code(inner) or not place else f"{where}, called from {place}"
 

@@ -135,6 +135,15 @@ def find_printed(incident: Incident) -> tuple[tuple[str, int, PrintedLine], ...]
     )
 
 
+@fact
+def find_lines(incident: Incident) -> dict[int, list[Evidence]]:
+    """By rank, in order: what its program printed, as far as that is kept."""
+    found: dict[int, list[Evidence]] = defaultdict(list)
+    for file, rank, line in find_printed(incident):
+        found[rank].append(Evidence(file, rank, f"line {line.line}", line.text))
+    return found
+
+
 def without_times(text: str) -> str:
     """What was printed, without when: for a sentence."""
     return _PLACE_OR_TIME.sub("", text).replace("[]", "").strip(" ,|-")

@@ -99,9 +99,12 @@ def find_departed(incident: Incident) -> tuple[Departed, ...]:
 
 
 def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int, ...]:
-    """Ranks that could explain the slot by being gone: unknown there, or without any dump."""
-    unknown = divergence.unknown if divergence else incident.timeline.world
-    return tuple(r for r in unknown if r not in incident.timeline.traces)
+    """Ranks that could explain the slot by being gone: unknown there, or without any dump. An empty one is no sign of life of a rank
+    that its launcher saw end first: a restart can make all ranks dump at once.
+    """
+    unknown, traces = divergence.unknown if divergence else incident.timeline.world, incident.timeline.traces
+    ended = {rank for rank, end in find_exits(incident).items() if end.is_first}
+    return tuple(r for r in unknown if r not in traces or (r in ended and not traces[r].entries))
 
 
 def _is_of_errors(file: str) -> bool:
@@ -120,6 +123,12 @@ class _Sources:
             self._logs[owner].append(file)
         self.refused = frozenset(e.rank for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER)
         """Ranks whose library refused what a peer sent: one of two that differ, and which is not known."""
+
+    def _said(self, rank: int) -> list[LogEvent]:
+        """Its own words. What follows its launcher's word of its end, in the same log, is of the process that took its place."""
+        end = self._exits.get(rank)
+        said = self._incident.said.get(rank, ())
+        return [e for e in said if end is None or e.file != end.event.file or e.line <= end.event.line]
 
     def departed(self, rank: int) -> Departed | None:
         own = self._by_words(rank)
@@ -168,7 +177,7 @@ class _Sources:
         return Departed(rank, Departure.DIED, replace(end.event, text=end.said), exit=end) if raised else None
 
     def _how_raised(self, event: LogEvent, rank: int) -> Departure:
-        said = [e for e in self._incident.said.get(rank, ()) if e.file == event.file]
+        said = [e for e in self._said(rank) if e.file == event.file]
         told = any(e.kind is LogKind.NOTICE and e.line < event.line for e in said)
         later = [e for e in said if e.line > event.line]
         # The same text again is the same exception, logged by the program and then by Python.
@@ -187,7 +196,7 @@ class _Sources:
     def _first_word(self, rank: int) -> LogEvent | None:
         """What its log says first, if that is an end of its own making or from outside."""
         files: dict[str, list[LogEvent]] = {}
-        for event in self._incident.said.get(rank, ()):
+        for event in self._said(rank):
             files.setdefault(event.file, []).append(event)
         found = [word for said in files.values() if (word := _first_own(said)) and not self._is_cut(word)]
         crashed = [word for word in found if word.kind is LogKind.CRASHED]
@@ -202,7 +211,7 @@ class _Sources:
         return event.file in capture.cut_logs and end is not None and end.lines[-1].endswith(event.text[-_CUT_TEXT:])
 
     def _blames_peers(self, rank: int) -> bool:
-        return any(blames_peers(event) for event in self._incident.said.get(rank, ()))
+        return any(blames_peers(event) for event in self._said(rank))
 
     def _was_late(self, event: LogEvent, rank: int) -> bool:
         """Others had given up before, by a clock that dates both."""
@@ -307,7 +316,7 @@ class _Sources:
 
     def _is_alive(self, rank: int) -> bool:
         """It wrote a dump or a stack, or speaks of the failure."""
-        spoke = any(e.is_failure or e.kind is LogKind.DUMPED for e in self._incident.said.get(rank, ()))
+        spoke = any(e.is_failure or e.kind is LogKind.DUMPED for e in self._said(rank))
         return spoke or rank in self._incident.timeline.traces or live_stack(rank, self._incident) is not None
 
 

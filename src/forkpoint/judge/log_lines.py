@@ -1,18 +1,13 @@
 """What ranks' own lines say when they are compared: who was waited for, who left something out, who made other calls or groups."""
 
-import re
 from collections import Counter
 
 from msgspec import Struct
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
-from forkpoint.evidence.text import read_stamp
-from forkpoint.judge.blame import TIMEOUTS, blames_peers, cut_off, find_exits
-from forkpoint.judge.cite import cite_event, events_of, has_log, verb
-from forkpoint.judge.printed_values import own_logs
-from forkpoint.judge.rounds import is_at_own_work
-from forkpoint.judge.stacks import find_standings, waits_for_all
-from forkpoint.model.frames import in_side_thread, user_frames
+from forkpoint.judge.blame import blames_peers
+from forkpoint.judge.cite import cite_event, verb
+from forkpoint.model.frames import user_frames
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
 from forkpoint.model.log import LogEvent, LogKind
@@ -46,140 +41,6 @@ def find_last_words(sides: tuple[tuple[int, ...], ...], incident: Incident) -> L
     if notice is None or notice.rank is None or (notice.rank,) not in sides or ends is None:
         return None
     return notice if ends.lines and notice.text in ends.lines[-1] else None
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Ranks for which all others waited, by what logs say alone: who kept working meanwhile, and who did not come to a
-# barrier.
-
-_NUMBER = re.compile(r"\d{1,7}")
-_REPEATS = 3
-"""Lines in a row that speak of another try: one alone may be followed by success."""
-_CLOCK = re.compile(r"[\[(]?(\d\d):(\d\d):(\d\d)\b")
-"""A time without a date."""
-_RETRIES = re.compile(
-    r"\bretry|\bretries\b|\battempt\b|\b(?:still )?waiting (?:for|on)\b|\btry(?:ing)? again\b", re.IGNORECASE
-)
-_NEAR = 1_800_000_000.0
-"""Some second, to find a year that is not printed: all times here are of one job."""
-
-
-class WorkedOn(Struct, frozen=True):
-    """A rank whose program went on printing while all others waited, until they gave up."""
-
-    rank: int
-    seconds: int
-    """How much later than those of all others its last line is."""
-    timeout_ms: int
-    evidence: tuple[Evidence, ...]
-    waited: str
-    """In words: who waited for it."""
-    retries: bool = False
-    """Its last lines say that it tries the same thing again and again, or waits for something."""
-
-
-def find_who_did_not_come(incident: Incident) -> int | None:
-    """The only rank that says nothing of a failure, where ranks gave up waiting, and all others with them or because they had gone.
-
-    A process that dies closes its connections at once, and then nobody waits until a timeout. One that waits for others gives up
-    like them, or loses its connections when they end. So it lived, and was in no call.
-    """
-    gave_up = find_gave_up(incident)
-    rest = set(incident.timeline.world) - gave_up.keys() - cut_off(incident)
-    failed = {e.rank for e in incident.capture.events if e.is_failure}
-    alone = len(rest) == 1 and len(gave_up) > 1 and not rest & failed and incident.timeline.unseen <= 1
-    ended = {rank for rank, end in find_exits(incident).items() if end.is_first}
-    return rest.pop() if alone and not rest & ended else None
-
-
-def find_gave_up(incident: Incident) -> dict[int, LogEvent]:
-    return {e.rank: e for e in incident.capture.events if e.kind in TIMEOUTS and e.rank is not None}
-
-
-def find_worked_on(incident: Incident) -> WorkedOn | None:
-    """Nothing of it speaks of a failure, and it went on for long after the last line of every other rank."""
-    rank, gave_up, capture = find_who_did_not_come(incident), find_gave_up(incident), incident.capture
-    waited, least = [r for r in incident.timeline.world if r != rank], 0.5
-    if rank is None:
-        rank, waited, least = _find_at_own_work(incident), list(gave_up), 1
-    if rank is None:
-        return None
-    own, others = _last_second(rank, incident), [_last_second(r, incident) for r in waited]
-    timeout_ms = max((_timeout_ms(event) for event in gave_up.values()), default=0)
-    if own is None or not timeout_ms or any(other is None or other.dated != own.dated for other in others):
-        return None
-    later = own.second - max(other.second for other in others if other is not None)
-    if later * 1000 < timeout_ms * least:
-        return None
-    file = own_logs(incident)[rank]
-    lines = capture.log_ends[file].lines
-    cited = (Evidence(file, rank, "end", lines[-1]), *(cite_event(e) for e in list(gave_up.values())[:3]))
-    retries = len(lines) >= _REPEATS and all(_RETRIES.search(line) for line in lines[-_REPEATS:])
-    who = "the others" if len(waited) + 1 == len(incident.timeline.world) else name_ranks(waited)
-    return WorkedOn(rank, later, timeout_ms, cited, who, retries)
-
-
-def _find_at_own_work(incident: Incident) -> int | None:
-    """Some ranks were not heard, and all that were gave up in a call of the whole job, except one that is at work which it alone does.
-    Had it been in that call, it would have given up as well; and none of these calls ends without it.
-    """
-    gave_up, standings = find_gave_up(incident), find_standings(incident)
-    rest = sorted(set(own_logs(incident)) - gave_up.keys() - cut_off(incident))
-    inside = [standings[rank] for rank in gave_up if rank in standings]
-    if len(rest) != 1 or not gave_up or len(inside) < len(gave_up) or not is_quiet(rest[0], incident):
-        return None
-    for_all = all(waits_for_all(one) and not one.may_end_alone for one in inside)
-    return rest[0] if for_all and is_at_own_work(rest[0], set(gave_up), incident) else None
-
-
-@fact
-def find_missed(incident: Incident) -> tuple[tuple[int, ...], tuple[LogEvent, ...]]:
-    """Ranks that did not come to a monitored barrier, as rank 0 names them, and its words."""
-    told = tuple(e for e in incident.capture.events if e.kind is LogKind.BARRIER_MISSED and e.rank == 0)
-    return tuple(sorted({int(n) for e in told for n in _NUMBER.findall(e.detail("missing") or "")})), told
-
-
-def came_later(ranks: tuple[int, ...], incident: Incident) -> tuple[LogEvent, ...]:
-    """Their own words that they came to a barrier after all; empty unless all of them say so."""
-    came = [e for r in ranks for e in events_of(r, incident, LogKind.PEER_TIMEOUT) if e.pattern.startswith("barrier-")]
-    return tuple(came) if {e.rank for e in came} == set(ranks) else ()
-
-
-def were_alive(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
-    """Their launcher's word that it had to stop them, and none of their own of a failure; empty unless so for all."""
-    exits = find_exits(incident)
-    failed = {e.rank for e in incident.capture.events if e.is_failure and e.kind is not LogKind.BARRIER_MISSED}
-    stopped = [exits[r] for r in ranks if r in exits and exits[r].is_stopped and r not in failed]
-    return tuple(cite_event(end.event) for end in stopped) if len(stopped) == len(ranks) else ()
-
-
-def is_quiet(rank: int, incident: Incident) -> bool:
-    """Its whole log is there and reports no failure."""
-    failed = [e for e in incident.said.get(rank, ()) if e.is_failure and not in_side_thread(e.stack)]
-    cut = any(owner == rank and file in incident.capture.cut_logs for file, owner in incident.capture.logs)
-    return has_log(rank, incident) and not cut and not failed
-
-
-def _timeout_ms(event: LogEvent) -> int:
-    return event.work.timeout_ms if event.work else int(event.detail("ms") or 0)
-
-
-class _Said(Struct, frozen=True):
-    second: int
-    dated: bool
-    """Seconds since 1970; otherwise since midnight."""
-
-
-def _last_second(rank: int, incident: Incident) -> _Said | None:
-    """Of the last line that the program itself printed with a time, in a log of its own."""
-    file = own_logs(incident).get(rank)
-    ending = incident.capture.log_ends[file] if file else None
-    stamp = read_stamp(ending.own_time) if ending and ending.own_time else None
-    second = stamp.seconds(_NEAR) if stamp else None
-    if second is not None:
-        return _Said(second, dated=True)
-    clock = next((found for line in reversed(ending.lines) if (found := _CLOCK.match(line))), None) if ending else None
-    return _Said(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]), dated=False) if clock else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -335,6 +196,12 @@ class GroupMismatch(Struct, frozen=True):
             for size in set(self.sizes.values())
         }
         return tuple(cite_event(event) for event in first.values())
+
+    @property
+    def plain(self) -> str:
+        who = plain_ranks(self.odd) if self.odd else "ranks"
+        others = " as the others" if self.odd else ""
+        return f"{who} did not make the same new_group calls{others}, so that one name stands for different groups"
 
 
 def find_group_mismatch(incident: Incident) -> GroupMismatch | None:

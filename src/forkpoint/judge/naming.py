@@ -69,7 +69,7 @@ def _named(finding: Finding, contrast: Contrast, summary: str) -> Finding:
     did = {
         Cause.HOST_STALL: f"{verb(contrast.ranks, 'is', 'are')} stuck on {verb(contrast.ranks, 'its host', 'their hosts')}",
         Cause.METADATA_MISMATCH: "used other arguments than the others",
-    }.get(finding.cause, "did something else than the others")
+    }.get(finding.cause, "left the path of the others")
     return replace(
         finding,
         suspects=contrast.ranks,

@@ -1,12 +1,13 @@
 """Headlines of ranks that took another path: a call skipped, added or replaced, an exception, an end."""
 
+from forkpoint.judge.blame import cut_off
 from forkpoint.judge.calls import issuing, pairs_wrongly, went_without
 from forkpoint.judge.cite import describe_slot, live_stack, verb
 from forkpoint.judge.departures import Departed, Departure
 from forkpoint.judge.handling import Handling
 from forkpoint.judge.refusal import Refusal
 from forkpoint.judge.stacks import PartedStacks
-from forkpoint.judge.telling import call_of, others, raised, wait_for, waiting
+from forkpoint.judge.telling import call_of, others, place_of_call, raised, wait_for, waiting
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import UNKNOWN_CALL, definite, plain_call, plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, Shift
@@ -24,7 +25,7 @@ def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
         return _tell_ring(divergence, incident)
     if odd and odd == divergence.sides[0]:
         own = next(c for c in divergence.cohorts if set(c.ranks) & set(odd))
-        return (f"{plain_ranks(odd)} called {call_of(own)}, and the others never made that call",)
+        return (f"{plain_ranks(odd)} called {call_of(own, incident)}, and the others never made that call",)
     stack = live_stack(odd[0], incident)
     place = plain_place(stack.stack) if stack else None
     main = (
@@ -34,7 +35,7 @@ def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     if not present:
         return (main,)
     ranks = present[0].ranks
-    missed = f", and {others(ranks, odd, incident)} {verb(ranks, 'waits', 'wait')} for {them} in {call_of(present[0])}"
+    missed = f", and {others(ranks, odd, incident)} {verb(ranks, 'waits', 'wait')} for {them} in {call_of(present[0], incident)}"
     return with_endings(main, missed)
 
 
@@ -45,7 +46,7 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
     if own is None:
         by_call: dict[str, list[int]] = {}
         for cohort in cohorts:
-            by_call.setdefault(call_of(cohort), []).extend(cohort.ranks)
+            by_call.setdefault(call_of(cohort, incident), []).extend(cohort.ranks)
         if len(by_call) == 1:  # it was made from one line, to which the ranks came by different ones
             return (f"ranks came to {next(iter(by_call))} by different paths",)
         sides = [f"{plain_ranks(sorted(ranks))} called {call}" for call, ranks in list(by_call.items())[:3]]
@@ -58,18 +59,21 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
         return ()
     rest = others(usual.ranks, odd, incident)
     if went_without(divergence, own, usual, incident):
-        missed = f"without {definite(_sized_call(usual))} that {rest} made"
-        return (f"{plain_ranks(odd)} went on to {call_of(own)} {missed}", f"{plain_ranks(odd)} went on {missed}")
-    same = plain_call(own.op) == plain_call(usual.op) and not plain_place(usual.stack)
-    theirs = f"another {_sized_call(usual)}" if same else call_of(usual)
-    main = f"{plain_ranks(odd)} called {call_of(own)} while {rest} called {theirs}"
+        missed = f"without {definite(_sized_call(usual, incident))} that {rest} made"
+        return (
+            f"{plain_ranks(odd)} went on to {call_of(own, incident)} {missed}",
+            f"{plain_ranks(odd)} went on {missed}",
+        )
+    same = plain_call(own.op) == plain_call(usual.op) and not place_of_call(usual, incident)
+    theirs = f"another {_sized_call(usual, incident)}" if same else call_of(usual, incident)
+    main = f"{plain_ranks(odd)} called {call_of(own, incident)} while {rest} called {theirs}"
     return (main, f"{plain_ranks(odd)} called {plain_call(own.op)} while the others called {theirs}")
 
 
-def _sized_call(cohort: Cohort) -> str:
+def _sized_call(cohort: Cohort, incident: Incident) -> str:
     """With its size where no line of the user's own code made it: DDP's buckets differ in nothing else."""
-    size = f" of size {list(cohort.sizes[0])}" if len(cohort.sizes) == 1 and not plain_place(cohort.stack) else ""
-    return f"{call_of(cohort)}{size}"
+    size = f" of size {list(cohort.sizes[0])}" if len(cohort.sizes) == 1 and not place_of_call(cohort, incident) else ""
+    return f"{call_of(cohort, incident)}{size}"
 
 
 def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
@@ -86,9 +90,9 @@ def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     ranks = present[0].ranks
     who = others(ranks, odd, incident)
     wait = verb(ranks, "waits", "wait")
-    came = f"{plain_ranks(odd)} never called {definite(call_of(present[0]))}, where {who} {wait}"
+    came = f"{plain_ranks(odd)} never called {definite(call_of(present[0], incident))}, where {who} {wait}"
     if divergence.channel and odd == divergence.channel[:1]:
-        came = f"{plain_ranks(odd)} sent no message to {who}, which {wait} for it in {call_of(present[0])}"
+        came = f"{plain_ranks(odd)} sent no message to {who}, which {wait} for it in {call_of(present[0], incident)}"
         if (target := _sends_to(odd[0], incident)) not in (None, divergence.channel[1]):
             return with_endings(came, f"; {plain_ranks(odd)} waits in a send to rank {target}")
     own = next((c for c in divergence.cohorts if c.role is Role.ELSEWHERE and set(c.ranks) & set(odd)), None)
@@ -126,7 +130,8 @@ def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
         return with_endings(f"{plain_ranks(odd)} {done}", *wait_for(divergence, odd, incident))
     rest = sorted(set(divergence.channel or divergence.group.ranks) - set(odd))
     theirs = f" of {others(rest, odd, incident)}" if rest and not divergence.channel else ""
-    paired = f", so that later {'messages' if divergence.channel else 'calls'} are paired with the wrong ones{theirs}"
+    later = f"{verb(odd, 'its', 'their')} {'messages' if divergence.channel else 'calls'}"
+    paired = f"; since then {later} are paired with the wrong ones{theirs}"
     return with_endings(f"{plain_ranks(odd)} {done}", paired, seen)
 
 
@@ -135,12 +140,12 @@ def _tell_uneven(divergence: Divergence, shift: Shift, many: str) -> tuple[str, 
     assert divergence.channel is not None  # the caller has looked
     source, target = divergence.channel
     more, fewer = (target, source) if shift.by < 0 else (source, target)
-    called, other = ("recv", "sent to it") if more == target else ("send", "received from it")
+    called, other = ("recv", "sent") if more == target else ("send", "received")
     times = "once more" if many == "one" else f"{many} more times"
     own = next((c for c in divergence.cohorts if c.op and more in c.ranks), None)
     place = plain_place(own.stack) if own else None
     told = f"rank {more} called {called}{f' ({place})' if place else ''} {times} than rank {fewer} {other}"
-    return with_endings(told, " between the same collectives", ": one of them skipped or added a message")
+    return with_endings(told, ": one of them skipped or added a message")
 
 
 def _towards(divergence: Divergence) -> str:
@@ -157,20 +162,20 @@ def tell_parted(parted: PartedStacks, incident: Incident) -> tuple[str, ...]:
     turn, stand = parted.place.partition(" ")[0], plain_place(own.stack)
     main = f"{plain_ranks(own.ranks)} left the path of the others"
     at = "" if turn == stand else f" at {turn}"
-    rest = f"{others(usual.ranks, own.ranks, incident)} {_waits(usual)}"
-    return (f"{main}{at}: {verb(own.ranks, 'it', 'they')} {_waits(own)}, {rest}", f"{main} at {turn}")
+    rest = f"{others(usual.ranks, own.ranks, incident)} {_waits(usual, incident)}"
+    return (f"{main}{at}: {verb(own.ranks, 'it', 'they')} {_waits(own, incident)}, {rest}", f"{main} at {turn}")
 
 
-def _waits(cohort: Cohort) -> str:
+def _waits(cohort: Cohort, incident: Incident) -> str:
     """`waits in all_reduce at train.py:40`; `waits at train.py:40` where the call is torch's own, as in a backward pass."""
     wait, place = verb(cohort.ranks, "waits", "wait"), plain_place(cohort.stack)
-    return f"{wait} at {place}" if cohort.op == UNKNOWN_CALL and place else f"{wait} in {call_of(cohort)}"
+    return f"{wait} at {place}" if cohort.op == UNKNOWN_CALL and place else f"{wait} in {call_of(cohort, incident)}"
 
 
 def tell_refusal(refusal: Refusal, incident: Incident) -> tuple[str, ...]:
     rank, place = refusal.stack.rank, plain_place(refusal.stack.stack)
     usual = next((c for c in refusal.divergence.cohorts if c.sizes), None)
-    rest = f" while {others(usual.ranks, (rank,), incident)} were in {call_of(usual)}" if usual else ""
+    rest = f" while {others(usual.ranks, (rank,), incident)} were in {call_of(usual, incident)}" if usual else ""
     ended = f"; gloo ended rank {rank}, which got data of another size than it expected"
     return with_endings(f"rank {rank} was at {place or 'another call'}{rest}", ended)
 
@@ -179,7 +184,7 @@ def tell_handling(first: Handling, divergence: Divergence, incident: Incident) -
     where, place = _at(plain_place(first.raised.stack)), plain_place(first.ended.stack)
     went = f" and went on to {place} while handling it" if place else " and went on elsewhere while handling it"
     endings = tuple(
-        f"; {others(stay.ranks, divergence.odd, incident)} still {verb(stay.ranks, 'waits', 'wait')} in {call_of(stay)}"
+        f"; {others(stay.ranks, divergence.odd, incident)} still {verb(stay.ranks, 'waits', 'wait')} in {call_of(stay, incident)}"
         for stay in waiting(divergence, divergence.odd)[:1]
     )
     return tuple(
@@ -194,6 +199,8 @@ def tell_departure(gone: list[Departed], divergence: Divergence | None, incident
     first, ranks = gone[0], tuple(d.rank for d in gone)
     alike = len({d.how for d in gone}) == 1
     who, wait = plain_ranks(ranks), wait_for(divergence, ranks, incident)
+    if divergence is None and cut_off(incident):
+        wait = (f"; the others lost their connections to {verb(ranks, 'it', 'them')}",)
     if not alike:
         return with_endings(f"{who} raised an exception or ended, and left", *wait)
     if first.how not in (Departure.RAISED, Departure.DIED) or first.event is None:

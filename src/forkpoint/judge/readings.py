@@ -29,7 +29,7 @@ from forkpoint.judge.candidates import (
 )
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of, names_group
 from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.repairs import find_replay, recorded_job, ring_sides
+from forkpoint.judge.repairs import find_replay, is_ring_in_flight, recorded_job, ring_sides
 from forkpoint.judge.silence import MAX_SIDES
 from forkpoint.judge.stacks import find_standings, is_waiting_for_ranks
 from forkpoint.judge.symptom import hang_is_shown, without_dumps
@@ -47,7 +47,8 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
         return
     readings = list(_read(divergence, incident))
     closed = divergence.how is PartingKind.ABSENCE and _all_wait(divergence, incident)
-    if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not closed and not hang_is_shown(incident):
+    waits = divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not closed
+    if (waits or is_ring_in_flight(divergence, incident)) and not hang_is_shown(incident):
         # People take stacks because a job stands still. Dumps alone are taken of healthy jobs, too.
         late = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
         readings.insert(0 if _moved_between(divergence, incident) else late, _in_flight(divergence, incident))
@@ -378,12 +379,14 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
             divergence=divergence,
             asks="dumps with TORCH_NCCL_ENABLE_TIMING=1",
         )
+    on_sockets = "`ss -ti` on both hosts: does a connection have bytes that nobody acknowledges?"
+    by_nccl = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET; all_reduce_perf of nccl-tests over the same nodes"
     yield Hypothesis(
         Cause.TRANSPORT,
         (),
         f"all came to {slot}, and the network does not deliver",
-        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET; all_reduce_perf of nccl-tests over the same nodes",
+        on_sockets if gloo else by_nccl,
         supports=supports,
         divergence=divergence,
-        asks="NCCL_DEBUG=INFO, or nccl-tests on the same nodes,",
+        asks="`ss -ti` on both hosts" if gloo else "NCCL_DEBUG=INFO, or nccl-tests on the same nodes,",
     )

@@ -234,14 +234,24 @@ def find_refusal_at_one_place(incident: Incident) -> RefusedAtPlace | None:
         return None
     places = {one.place for one in standings.values()}
     most = len(standings) >= _LEAST_STANDINGS and 2 * len(standings) > len(incident.timeline.world)
+    by_source = _came_with_own_size(refused, standings, incident)
     calls = all(_names(one.stack) & _COLLECTIVES for one in standings.values())
-    if len(places) != 1 or () in places or not most or not calls:
+    if len(places) != 1 or () in places or not (most or by_source) or not calls:
         return None
     # gloo pairs calls of one kind only, and of these only an all_to_all has sizes of its own for every pair.
     known = refused[0].rank in standings or all(_names(one.stack) & _ALL_TO_ALL for one in standings.values())
-    if not known:
+    if not (known or by_source):
         return None
     return RefusedAtPlace(refused[0], tuple(standings[rank] for rank in sorted(standings)))
+
+
+def _came_with_own_size(refused: list[LogEvent], standings: dict[int, Standing], incident: Incident) -> bool:
+    """By the source, sizes depend on each rank's own data where all others were, and that is the next call of those that refused."""
+    source = incident.capture.source
+    places = {one.place for one in standings.values()}
+    coming = {way.rank for way in source.on_the_way if way.place in places}
+    everyone = standings.keys() | {e.rank for e in refused} >= set(incident.timeline.world)
+    return bool(places) and places <= source.own_sizes and everyone and all(e.rank in coming for e in refused)
 
 
 def _refused_and_stood(incident: Incident) -> tuple[LogEvent, LiveStack] | None:

@@ -70,11 +70,19 @@ def is_explained(finding: Finding, incident: Incident) -> bool:
 
 def may_be(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> bool:
     """What the repair supposes is not excluded by what is recorded, and that ranks stopped is shown."""
-    waits = divergence is not None and divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK)
-    if waits and _is_replayed(cause, divergence, incident) and cause not in _SHOWN_OTHERWISE:
-        hangs = hang_is_shown(incident) or stands_still(incident)
-        return hangs and not is_excluded(cause, ranks, divergence, incident)
+    if divergence is not None and _is_replayed(cause, divergence, incident) and cause not in _SHOWN_OTHERWISE:
+        shown = hang_is_shown(incident) or stands_still(incident)
+        if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not shown:
+            return False
+        if is_ring_in_flight(divergence, incident) and not shown:
+            return False
     return not is_excluded(cause, ranks, divergence, incident)
+
+
+def is_ring_in_flight(divergence: Divergence, incident: Incident) -> bool:
+    """Dumps of a job that goes on, taken one after another, show rings of messages that were none. Here only they speak of a hang."""
+    in_messages = divergence.how is PartingKind.CYCLE and divergence.channel is not None
+    return in_messages and bool(incident.capture.logs) and not incident.capture.stacks
 
 
 def is_excluded(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> bool:

@@ -8,7 +8,6 @@ numbers up to where the shortest ends, tell how far each of them is.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from msgspec import Struct
 
@@ -23,7 +22,7 @@ _IN_STEP = 3
 
 
 class PrintedRounds(Struct, frozen=True):
-    """Of one form of lines: by rank, the last round that it printed."""
+    """Of one form of lines: by rank, which of the foremost rank's lines its last one is."""
 
     last: dict[int, int]
     cited: dict[int, Evidence]
@@ -69,23 +68,32 @@ def find_rounds(incident: Incident) -> tuple[PrintedRounds, ...]:
 
 
 def _rounds(said: dict[int, list[tuple[tuple[str, ...], Evidence]]]) -> Iterator[PrintedRounds]:
-    """By the first number of the line that counts rounds on all ranks alike."""
+    """By the numbers of the line that count rounds on all ranks alike: where each rank's last line is among those of the foremost."""
     cited = {rank: lines[-1][1] for rank, lines in said.items()}
-    for column in range(min(len(values) for lines in said.values() for values, _ in lines)):
-        numbers = {rank: _counted([values[column] for values, _ in lines]) for rank, lines in said.items()}
-        if all(numbers.values()) and _are_in_step(list(numbers.values())):
-            yield PrintedRounds({rank: counted[-1] for rank, counted in numbers.items()}, cited)
-            return
+    values = {rank: [one for one, _ in lines] for rank, lines in said.items()}
+    for foremost, lines in values.items() if any(len(own) > 1 for own in values.values()) else ():
+        for columns in _shared_columns(values, lines):
+            keys = {rank: [tuple(one[c] for c in columns) for one in own] for rank, own in values.items()}
+            place = {key: number for number, key in enumerate(keys[foremost])}
+            if all(_is_in_step(own, keys[foremost], place) for own in keys.values()):
+                yield PrintedRounds({rank: place[own[-1]] for rank, own in keys.items()}, cited)
+                return
 
 
-def _counted(texts: list[str]) -> list[int]:
-    """Empty unless the numbers rise."""
-    numbers = [int(text) for text in texts if text.isdigit()]
-    rises = len(numbers) == len(texts) and all(a < b for a, b in pairwise(numbers))
-    return numbers if rises else []
+def _shared_columns(
+    values: dict[int, list[tuple[str, ...]]], foremost: list[tuple[str, ...]]
+) -> Iterator[tuple[int, ...]]:
+    """All columns in which every rank's last line has a number that the foremost printed too, then each alone."""
+    width = min(len(one) for own in values.values() for one in own)
+    seen = [{one[c] for one in foremost} for c in range(width)]
+    shared = tuple(c for c in range(width) if all(own[-1][c] in seen[c] for own in values.values()))
+    yield from dict.fromkeys([shared, *((c,) for c in shared)] if shared else [])
 
 
-def _are_in_step(numbers: list[list[int]]) -> bool:
-    shared = min(counted[-1] for counted in numbers)
-    before = [tuple(n for n in counted if n <= shared)[-_IN_STEP:] for counted in numbers]
-    return len(set(before)) == 1 and bool(before[0]) and max(map(len, numbers)) > 1
+def _is_in_step(own: list[tuple[str, ...]], foremost: list[tuple[str, ...]], place: dict[tuple[str, ...], int]) -> bool:
+    """Every round has numbers of its own, and those before the last are those of the foremost."""
+    at = place.get(own[-1])
+    if at is None or len(set(own)) < len(own) or len(place) < len(foremost):
+        return False
+    before = min(_IN_STEP, len(own) - 1, at)
+    return own[-1 - before :] == foremost[at - before : at + 1] and (before > 0 or len(own) == at + 1)

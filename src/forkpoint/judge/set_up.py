@@ -2,10 +2,10 @@
 
 from msgspec import Struct
 
-from forkpoint.judge.blame import cut_off
+from forkpoint.judge.blame import asked_for_id, cut_off
 from forkpoint.judge.stacks import Standing, find_all_standings, is_making_group
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still
-from forkpoint.model.frames import bare_name, in_side_thread
+from forkpoint.model.frames import bare_name, in_side_thread, short_name
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 
@@ -37,7 +37,15 @@ def find_all_making_a_group(incident: Incident) -> tuple[Standing, ...]:
     return inside if named and at_one_line and all(is_making_group(one.stack) for one in inside) else ()
 
 
-_ASKS_FOR_ID = "retrieving ncclUniqueId from [0]"
+def tell_all_making(making: tuple[Standing, ...]) -> tuple[str, str]:
+    """What every rank does there, at length and in a headline."""
+    file, line = making[0].place[0]
+    at = f"{short_name(file)}:{line}"
+    why = "it is not the same group everywhere, or not in the same order"
+    return (
+        f"every rank creates a group at {at} and none gets on: {why}",
+        f"all ranks create a group at {at}, but not the same one",
+    )
 
 
 class AbsentAtSetUp(Struct, frozen=True):
@@ -54,7 +62,7 @@ class AbsentAtSetUp(Struct, frozen=True):
 
 def find_absent_at_set_up(incident: Incident) -> AbsentAtSetUp | None:
     """All ranks but the first ask it for the id of a communicator, and it does not come: by its own log it is in another call."""
-    asking = {e.rank: e for e in incident.capture.events if _ASKS_FOR_ID in e.text and e.rank is not None}
+    asking = {e.rank: e for e in incident.capture.events if asked_for_id(e) and e.rank is not None}
     rest = set(incident.timeline.world) - asking.keys()
     if (
         len(asking) < len(rest) + 1

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.stacks.shapes import Shape, find_last_call, find_shape
@@ -11,14 +11,19 @@ from forkpoint.evidence.stacks.threads import ends_in_program
 from forkpoint.judge.blame import blames_peers
 from forkpoint.judge.calls import outvoted_side
 from forkpoint.judge.cite import cite_event, cite_stack
+from forkpoint.model.capture import SourceFacts
 from forkpoint.model.frames import (
+    Lines,
     bare_name,
     in_side_thread,
+    is_made_by_torch,
     is_python,
     is_standard,
+    line_and_name,
     place_of,
+    program_lines,
     short_name,
-    user_frames,
+    up_to_script,
 )
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
 from forkpoint.model.log import LogEvent, LogKind
@@ -100,9 +105,6 @@ _BARRIERS = frozenset({"barrier", "monitored_barrier"})
 _COMPLETES_ALONE = frozenset({"broadcast", "broadcast_object_list", "reduce", "gather", "gather_object", "scatter"})
 """A rank can finish its part of these while others are still in them."""
 
-UserLines = tuple[tuple[str, int], ...]
-"""File and line of the user's frames, innermost first."""
-
 
 class Standing(Struct, frozen=True):
     rank: int
@@ -110,11 +112,14 @@ class Standing(Struct, frozen=True):
     evidence: Evidence
     code: str = ""
     """The line of the user's innermost frame, where a traceback printed it."""
+    fixed_sizes: bool = False
+    """The source shows that the call has the same size on all ranks."""
+    of_whole_job: bool = False
+    """The source shows that it is a call of all ranks."""
 
     @property
-    def place(self) -> UserLines:
-        """Without folders: tracebacks give whole paths, py-spy short ones."""
-        return _lines(self.stack)
+    def place(self) -> Lines:
+        return program_lines(self.stack)
 
     @property
     def called(self) -> str:
@@ -131,17 +136,11 @@ class Standing(Struct, frozen=True):
         """Whether the program chose the sizes of the call that it is in. It does not where the call carries no data (a barrier),
         agrees on its sizes first (the calls for objects), or is made by torch for a model that is the same on all ranks.
         """
-        frames = [f for f in self.stack if is_python(f)]
-        own = [n for n, f in enumerate(frames) if f.filename.endswith(_C10D)]
-        if not own:
+        if self.fixed_sizes:
+            return False
+        if not any(f.filename.endswith(_C10D) for f in self.stack):
             return not is_waiting_for_ranks(self.stack)
-        called, caller = bare_name(frames[own[-1]]), next((f for f in frames[own[-1] + 1 :] if not _is_logger(f)), None)
-        return called not in _BARRIERS and "object" not in called and not (caller and "/torch/" in place_of(caller))
-
-
-def _is_logger(frame: Frame) -> bool:
-    """The wrapper that torch puts around each of its calls."""
-    return frame.filename.endswith(("c10d_logger.py", _C10D))
+        return self.called not in _BARRIERS and "object" not in self.called and not is_made_by_torch(self.stack)
 
 
 @fact
@@ -155,7 +154,12 @@ def find_standings(incident: Incident) -> dict[int, Standing]:
             found[event.rank] = Standing(event.rank, event.stack, cite_event(event), event.detail("code") or "")
     for live in sorted(incident.capture.stacks, key=lambda one: (one.file, one.line)):
         found[live.rank] = Standing(live.rank, live.stack, cite_stack(live))
-    return found
+    return {rank: _by_source(standing, incident.capture.source) for rank, standing in found.items()}
+
+
+def _by_source(standing: Standing, source: SourceFacts) -> Standing:
+    place = standing.place
+    return structs.replace(standing, fixed_sizes=place in source.fixed_sizes, of_whole_job=place in source.of_whole_job)
 
 
 def find_all_standings(incident: Incident) -> dict[int, Standing]:
@@ -229,7 +233,7 @@ class PartedStacks(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        return f"{short_name(self.frame.filename)}:{self.frame.line} {self.frame.name}"
+        return line_and_name(self.frame)
 
     @property
     def divergence(self) -> Divergence:
@@ -274,7 +278,7 @@ def _part(standings: dict[int, Standing], incident: Incident) -> PartedStacks | 
         return None
     if {one.called for one in standings.values()} <= _BARRIERS:
         return None  # barriers of two lines meet, as those of `main_process_first` do: somebody came when others had given up
-    frames = _of_program(tuple(f for f in standings[odd[0]].stack if is_python(f)))[::-1]
+    frames = up_to_script(tuple(f for f in standings[odd[0]].stack if is_python(f)))[::-1]
     return PartedStacks(standings, odd, frames[depth], _behind(turns, usual, odd), _none_was_ended(incident))
 
 
@@ -297,11 +301,13 @@ def waits_for_all(standing: Standing) -> bool:
 
 def _path(standing: Standing) -> list[_Turn]:
     """Outermost first."""
-    frames = _of_program(tuple(f for f in standing.stack if is_python(f)))
+    frames = up_to_script(tuple(f for f in standing.stack if is_python(f)))
     return [(short_name(f.filename), bare_name(f), f.line) for f in reversed(frames)]
 
 
 def _is_of_a_part(standing: Standing) -> bool:
+    if standing.of_whole_job:
+        return False
     named = any(_OF_A_PART.search(f"{short_name(f.filename)} {f.name}") for f in standing.stack)
     inside = {bare_name(frame) for frame in find_last_call(standing.stack)}
     return named or bool(inside & _MESSAGES) or "group" in standing.code
@@ -319,7 +325,7 @@ def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int,
         return ()
     standings = find_standings(incident)
     places = [
-        {_lines(c.stack) for c in divergence.cohorts if c.stack and set(c.ranks) <= set(side)} - {()}
+        {program_lines(c.stack) for c in divergence.cohorts if c.stack and set(c.ranks) <= set(side)} - {()}
         for side in divergence.sides
     ]
     if not _hosts_wait_there(divergence, places, incident):
@@ -332,7 +338,7 @@ def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int,
     return outvoted_side(votes, divergence, incident) if all(places) else ()
 
 
-def _hosts_wait_there(divergence: Divergence, places: list[set[UserLines]], incident: Incident) -> bool:
+def _hosts_wait_there(divergence: Divergence, places: list[set[Lines]], incident: Incident) -> bool:
     """Whether a host that stands in a line is in the slot. Gloo's calls block. NCCL's do not, and hosts run ahead: there, a rank of
     each side must be seen to stand in the line of its own recorded call.
     """
@@ -351,7 +357,7 @@ def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tupl
     if divergence.odd or divergence.channel or divergence.how is not PartingKind.ABSENCE or len(divergence.sides) != 1:
         return ()
     standings, present = find_standings(incident), divergence.sides[0]
-    places = {_lines(c.stack) for c in divergence.cohorts if c.op and c.stack} - {()}
+    places = {program_lines(c.stack) for c in divergence.cohorts if c.op and c.stack} - {()}
     unknown = {rank: standings.get(rank) for rank in divergence.unknown}
     if not places or not unknown or not all(s is not None and waits_for_all(s) for s in unknown.values()):
         return ()
@@ -375,18 +381,8 @@ def may_be_behind(standing: Standing, others: tuple[int, ...], incident: Inciden
     traces = [timeline.traces[rank] for rank in others if rank in timeline.traces]
     keys = {int(key) for trace in traces for key in trace.recent_stacks}
     return any(trace.is_partial for trace in traces) or any(
-        _lines(timeline.tables.stacks.get(key)) == standing.place for key in keys
+        program_lines(timeline.tables.stacks.get(key)) == standing.place for key in keys
     )
-
-
-def _lines(stack: Stack | None) -> UserLines:
-    return tuple((short_name(frame.filename), frame.line) for frame in _of_program(user_frames(stack)))
-
-
-def _of_program(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Up to the body of the script: what started it (a launcher, a debugger) is in live stacks, and not in tracebacks."""
-    body = next((n for n, frame in enumerate(frames) if frame.name == "<module>"), len(frames))
-    return frames[: body + 1]
 
 
 def _stands_waiting(standing: Standing | None) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from forkpoint.judge.blame import cut_off
 from forkpoint.judge.cite import verb
+from forkpoint.judge.stacks import find_standings, is_communicating
 from forkpoint.model.headline import plain_call, plain_place, plain_ranks, the_others, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, Role
 from forkpoint.model.log import LogEvent
@@ -24,10 +25,21 @@ def others(ranks: Collection[int], apart: Collection[int], incident: Incident) -
     return the_others(ranks, apart, world)
 
 
-def call_of(cohort: Cohort) -> str:
+def call_of(cohort: Cohort, incident: Incident) -> str:
     """`all_reduce at train.py:40`; `all_reduce` where no line of the user's own code made it."""
-    place = plain_place(cohort.stack)
+    place = place_of_call(cohort, incident)
     return f"{plain_call(cohort.op)} at {place}" if place else plain_call(cohort.op)
+
+
+def place_of_call(cohort: Cohort, incident: Incident) -> str | None:
+    """Where the recorder kept no stack: the line from which all its ranks are seen in a call of that name."""
+    if cohort.stack:
+        return plain_place(cohort.stack)
+    standings, call = find_standings(incident), plain_call(cohort.op)
+    seen = [standings[rank] for rank in cohort.ranks if rank in standings]
+    places = {plain_place(s.stack) for s in seen}
+    inside = all(is_communicating(s.stack) and plain_call(s.called) == call for s in seen)
+    return places.pop() if inside and len(places) == 1 else None
 
 
 def waiting(divergence: Divergence | None, apart: Collection[int]) -> tuple[Cohort, ...]:
@@ -43,16 +55,20 @@ def wait_for(divergence: Divergence | None, apart: Collection[int], incident: In
     if not found:
         return ()
     ranks = [rank for cohort in found for rank in cohort.ranks]
-    place = plain_place(found[0].stack)
+    place = place_of_call(found[0], incident)
     calls = {plain_call(cohort.op) for cohort in found}
     within = f" in {calls.pop()}" if len(calls) == 1 else ""
     return (f"; {they_wait(ranks, apart, incident)}{within}", *([f" ({place})"] if place and len(found) == 1 else []))
 
 
 def they_wait(ranks: Collection[int], apart: Collection[int], incident: Incident) -> str:
-    """`the other 7 wait for it`; `waited` where their connection is closed by now."""
-    wait = "waited" if cut_off(incident) & set(ranks) else verb(ranks, "waits", "wait")
-    return f"{others(ranks, apart, incident)} {wait} for {verb(apart, 'it', 'them')}"
+    """`the other 7 wait for it`."""
+    return f"{others(ranks, apart, incident)} {waits(ranks, incident)} for {verb(apart, 'it', 'them')}"
+
+
+def waits(ranks: Collection[int], incident: Incident) -> str:
+    """`wait`; `waited` where their connection is closed by now."""
+    return "waited" if cut_off(incident) & set(ranks) else verb(ranks, "waits", "wait")
 
 
 def everyone(divergence: Divergence, incident: Incident) -> str:
@@ -62,10 +78,10 @@ def everyone(divergence: Divergence, incident: Incident) -> str:
     return f"all {len(ranks)} ranks" if whole and len(ranks) > 1 else plain_ranks(ranks)
 
 
-def shared_call(divergence: Divergence) -> str:
+def shared_call(divergence: Divergence, incident: Incident) -> str:
     """The call in which all stand: `all_reduce (train.py:22)`."""
     first = next((c for c in divergence.cohorts if c.op), None)
-    place = plain_place(first.stack) if first else None
+    place = place_of_call(first, incident) if first else None
     return f"{plain_call(first.op if first else None)}{f' ({place})' if place else ''}"
 
 
@@ -145,6 +161,7 @@ def barest(cause: Cause, suspects: tuple[int, ...]) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Of what is not decided: what is seen, the best reading, and what decides.
 
+MOST_LIKELY = "most likely "
 _MAX_SIDES = 3
 _PERHAPS = {
     Cause.DIVERGENT_PATH: "made another call than the others",
@@ -185,17 +202,19 @@ def tell_reading(reading: Hypothesis) -> str:
 
 
 def undecided_headlines(finding: Finding, readings: tuple[Hypothesis, ...]) -> tuple[str, ...]:
-    """Seen; most likely; what decides. Without what is seen where that does not fit."""
+    """Seen; most likely; what decides. Without what is seen where that does not fit. What says itself that it is likely is whole."""
     first = next(iter(readings), None)
-    seen = [*finding.headlines, barest(Cause.INCONCLUSIVE, ())]
+    whole = tuple(told for told in finding.headlines if told.startswith(MOST_LIKELY))
+    seen = [*(told for told in finding.headlines if told not in whole), barest(Cause.INCONCLUSIVE, ())]
     if first is None:
         why = ", and the evidence does not decide why" if finding.divergence else ""
         return tuple(f"{state}{why}" for state in finding.headlines)
     decides = (f"; {first.asks} would decide",) if first.asks else ()
     if first.cause is Cause.HEALTHY and first.divergence is not None:
         return tuple(f"{state}, most likely in the middle of a healthy step{''.join(decides)}" for state in seen)
-    likely = f"most likely {tell_reading(first)}"
+    likely = f"{MOST_LIKELY}{tell_reading(first)}"
     return (
+        *(text for told in whole for text in with_endings(told, *decides)),
         *(f"{state}: {likely}{end}" for state in seen for end in decides),
         *with_endings(likely, *decides),
     )

@@ -37,7 +37,7 @@ def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
         return
     readings = [*_by_words(incident), *read_stacks(incident), *_nothing_wrong(incident)]
     yield from readings
-    if not readings:
+    if not readings and (incident.timeline.world or any(e.is_failure for e in incident.capture.events)):
         yield nothing_said(incident)
 
 
@@ -248,7 +248,8 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
 
 def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
     """What was given agrees, and tells of no failure."""
-    told = any(e.is_failure for e in incident.capture.events) or stands_still(incident) or incident.outlived_timeout
+    failed = any(e.is_failure or e.kind is LogKind.COMMAND_FAILED for e in incident.capture.events)
+    told = failed or stands_still(incident) or incident.outlived_timeout
     absent = without_dumps(incident)
     first = find_first_out_of_line(incident.capture.values)
     if first is not None:

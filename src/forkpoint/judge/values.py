@@ -206,7 +206,7 @@ def describe_out_of_line(found: FirstOutOfLine) -> str:
     who = f"{name_ranks(o.rank for o in found.out)} {'was' if len(found.out) == 1 else 'were'}"
     tensor = first.values.first_nonfinite
     where = f", first in {tensor}" if tensor else ""
-    return f"before reduction {who} out of line at step {found.step}: {first.says}{where}"
+    return f"before reduction {who} abnormal at step {found.step}: {first.says}{where}"
 
 
 def _mark(log: ForensicsLog) -> list[OutOfLine]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from forkpoint.model.entries import Tables
+from forkpoint.model.frames import Lines
 from forkpoint.model.log import Ending, LogEvent, PrintedLine
 from forkpoint.model.op import Stack
 from forkpoint.model.traces import Traces
@@ -95,6 +96,48 @@ class SetAside(Struct, frozen=True):
     file: str
     rank: int | None
     why: str
+    behind: int = 0
+    """Calls by which the judged dump of the same rank and run goes beyond this one."""
+
+
+class OtherWay(Struct, frozen=True):
+    """A rank's last line, from a place of the source that ranks which wait in a call have not passed."""
+
+    rank: int
+    place: Lines
+    """Of that call."""
+    how: str
+    """How it went on without them: `had left the loop`, `was past the call`, `took the branch at line 30, not the call`."""
+    file: str
+    line: int
+    text: str
+
+
+class OnTheWay(Struct, frozen=True):
+    """A rank's last line, which those who wait in a call printed as often, and from which the program comes to that call next."""
+
+    rank: int
+    place: Lines
+    """Of that call."""
+    file: str
+    line: int
+    text: str
+
+
+class SourceFacts(Struct, frozen=True):
+    """What the source says of the places at which ranks were seen."""
+
+    fixed_sizes: frozenset[Lines] = frozenset()
+    """Calls whose data has the same size on all ranks."""
+    own_sizes: frozenset[Lines] = frozenset()
+    """Calls whose data has a size that depends on the rank's own data."""
+    of_whole_job: frozenset[Lines] = frozenset()
+    """Calls of all ranks, not of a group of some."""
+    other_ways: tuple[OtherWay, ...] = ()
+    on_the_way: tuple[OnTheWay, ...] = ()
+
+
+NO_SOURCE = SourceFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +170,7 @@ class Capture:
     """What failed while the evidence was read."""
     attempt: int = 0
     """Which attempt is judged, if the job was restarted."""
+    source: SourceFacts = NO_SOURCE
     may_mix_attempts: bool = False
     """There are logs of several attempts, and the dumps do not say which attempt they are from: a restart overwrites dumps, so they
     may be from another attempt than the logs that are judged.

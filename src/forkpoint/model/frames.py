@@ -118,9 +118,38 @@ def user_frames(stack: Stack | None) -> tuple[Frame, ...]:
     return tuple(frame for frame in stack or () if is_user_code(frame))
 
 
+def line_and_name(frame: Frame) -> str:
+    """`train.py:40 step`; a function without a file, which is written in C, by its name alone."""
+    return f"{short_name(frame.filename)}:{frame.line} {frame.name}" if frame.filename else frame.name
+
+
 def user_place(stack: Stack | None) -> str | None:
     """`train.py:40 step`: the innermost frame of user code."""
-    return next((f"{short_name(f.filename)}:{f.line} {f.name}" for f in user_frames(stack)), None)
+    return next(map(line_and_name, user_frames(stack)), None)
+
+
+Lines = tuple[tuple[str, int], ...]
+"""File and line of the program's frames, innermost first. Without folders: tracebacks give whole paths, py-spy short ones."""
+
+
+def program_lines(stack: Stack | None) -> Lines:
+    """Up to the body of the script: what started it (a launcher, a debugger) is in live stacks, and not in tracebacks."""
+    return tuple((short_name(frame.filename), frame.line) for frame in up_to_script(user_frames(stack)))
+
+
+def up_to_script(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    body = next((n for n, frame in enumerate(frames) if frame.name == "<module>"), len(frames))
+    return frames[: body + 1]
+
+
+_CALLS = ("distributed_c10d.py", "c10d_logger.py")
+"""The functions of torch.distributed, and the wrapper that torch puts around each of them."""
+
+
+def is_made_by_torch(stack: Stack) -> bool:
+    """The call was made by torch for a whole model (DDP's buffers, a wrapped state), not by the program."""
+    caller = next((f for f in stack if is_python(f) and not f.filename.endswith(_CALLS)), None)
+    return caller is not None and "/torch/" in place_of(caller)
 
 
 def in_two_threads(stacks: Iterable[Stack | None]) -> bool:

@@ -6,7 +6,7 @@ Callers offer several versions, the most detailed first; the first that fits is 
 import re
 from collections.abc import Collection, Iterable
 
-from forkpoint.model.frames import short_name, user_frames
+from forkpoint.model.frames import installed_path, short_name, user_frames
 from forkpoint.model.op import Stack
 from forkpoint.model.world import format_ranks
 
@@ -82,8 +82,9 @@ def definite(call: str) -> str:
 
 
 def plain_place(stack: Stack | None) -> str | None:
-    """`train.py:40`: the innermost line of the user's own code."""
-    frame = next(iter(user_frames(stack)), None)
+    """`train.py:40`: the innermost line of the user's own code; of an installed package only where there is no other."""
+    frames = user_frames(stack)
+    frame = next((f for f in frames if installed_path(f) is None), next(iter(frames), None))
     return plain_line(frame.filename, frame.line) if frame else None
 
 

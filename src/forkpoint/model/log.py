@@ -76,6 +76,8 @@ class LogKind(StrEnum):
     """It destroyed its process group in order: the program ended."""
     FINISHED = "finished"
     """The launcher saw the job end with exit code 0."""
+    COMMAND_FAILED = "command-failed"
+    """`forkpoint run` saw its command end with another exit code."""
     STALLED = "stalled"
     """An observer of the live job saw no progress for longer than its limit."""
     GPU_FAULT = "gpu-fault"
@@ -218,8 +220,6 @@ class Ending(Struct, frozen=True):
     """How a log ends."""
 
     lines: tuple[str, ...] = ()
-    own_time: str | None = None
-    """The last timestamp that the program itself printed."""
     done: int | None = None
     """The line near the end that says that the program is done."""
     done_by: frozenset[int] = frozenset()

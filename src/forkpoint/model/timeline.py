@@ -1,7 +1,7 @@
 """The order of ops in every group and channel, aligned over ranks."""
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import overload
 
@@ -138,6 +138,12 @@ class Channels(Sequence[Channel]):
     def find(self, group: ProcessGroup, ends: tuple[int, int]) -> Channel:
         found = np.flatnonzero((self._source == ends[0]) & (self._destination == ends[1]))
         return next(self[index] for index in found.tolist() if self.groups[int(self._group[index])] == group)
+
+    def of_ranks(self, ranks: Iterable[int]) -> list[Channel]:
+        """Those with one of these ranks as an end."""
+        among = list(ranks)
+        found = np.flatnonzero(np.isin(self._source, among) | np.isin(self._destination, among))
+        return [self[index] for index in found.tolist()]
 
     def by_kind(self) -> Iterator[tuple[Channel, Sequence[int]]]:
         """Channels grouped by the kinds of their two tracks: the first channel of each, and the indexes of all."""
@@ -353,7 +359,7 @@ class Timeline(Struct, frozen=True):
     blind: frozenset[int]
     """Ranks whose dump ends early: what they did is known, where they are now is not."""
     idle: frozenset[int]
-    """Ranks in `blind` whose counters say that everything they enqueued is done."""
+    """Ranks in `blind` whose counters say that everything they enqueued is done, messages included."""
     entering: frozenset[int]
     """Ranks whose pending op reads `completed` in the dump; we infer that it is not (OpState.ENTERING, ABORTED)."""
     tables: Tables

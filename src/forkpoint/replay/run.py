@@ -213,6 +213,8 @@ def _is_at(slot: Slot, repair: Repair) -> bool:
         return True
     if slot.group not in (repair.group, *repair.beside) or (slot.channel is None) != (repair.channel is None):
         return False
+    if repair.channel is not None and repair.kind is RepairKind.FINISH:
+        return not slot.missing and not slot.busy  # batches that exchange messages finish together
     if repair.channel is not None:
         needs = slot.waiting | slot.busy | slot.missing
         return slot.waiting <= set(repair.channel) or not repair.ranks.isdisjoint(needs)

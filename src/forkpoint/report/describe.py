@@ -38,7 +38,9 @@ def describe_slot(divergence: Divergence) -> str:
 
 
 def describe_cohort(cohort: Cohort) -> str:
-    words = [cohort.op or ("not known:" if cohort.role is Role.SILENT else "issued nothing here;")]
+    if cohort.op is None and cohort.role is Role.SILENT:
+        return cohort.where or "not known"
+    words = [cohort.op or "issued nothing here;"]
     if cohort.sizes:
         words += [str(list(size)) for size in cohort.sizes[:_MAX_SIZES]]
         hidden = len(cohort.sizes) - _MAX_SIZES

@@ -5,6 +5,7 @@ import textwrap
 from html import escape as escape_html
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forkpoint.model.frames import user_frames
 from forkpoint.model.headline import plain_call, plain_line, plain_place, plain_ranks
@@ -18,7 +19,7 @@ _FORK, _END, _STOP = 250, 620, 400
 _UPPER, _LOWER = 66, 150
 _CURVE = f"C{_FORK + 50} {_UPPER + 10} {_FORK + 40} {_LOWER} {_FORK + 90} {_LOWER}"
 _TICKS = (60, 115, 170, 225)
-_MAX_TEXT = 36
+_MAX_TEXT = 46
 _AWAY = (Role.BEHIND, Role.SILENT)
 _DOES = {Role.WAITING: ("waits in", "wait in"), Role.AHEAD: ("is past", "are past")}
 _IS = ("is in", "are in")
@@ -70,7 +71,17 @@ def _sides(verdict: Verdict) -> tuple[_Side, _Side] | None:
         return None
     usual, other = others[0], odd[0] if odd else others[1]
     callers = _callers(usual, other)
-    return _side(usual, usual.ranks, callers[0], odd=False), _side(other, other.ranks, callers[1], odd=bool(odd))
+    away = _side(other, other.ranks, callers[1], odd=bool(odd))
+    return _side(usual, usual.ranks, callers[0], odd=False), _held(away, verdict)
+
+
+def _held(side: _Side, verdict: Verdict) -> _Side:
+    """Of a rank whose stack shows what holds it, that line says more than its last call."""
+    place = _place(verdict)
+    seen = any(e.rank in side.ranks and "main thread" in e.says and place in e.says for e in verdict.evidence)
+    if verdict.cause is not Cause.HOST_STALL or not (side.odd and side.stops and place and seen):
+        return side
+    return replace(side, did=f"{'is' if len(side.ranks) == 1 else 'are'} at {place}")
 
 
 def _callers(one: Cohort, other: Cohort) -> tuple[str | None, str | None]:

@@ -21,7 +21,13 @@ MAX_DIFF_LINES = 15
 _BEFORE, _AFTER = 3, 4
 _MAX_SIDES = 3
 _MIN_CODE = 12
+_HERE = "  <- "
+_MAX_ROWS = 5
+"""For one line of code."""
+_DEEPER = 4
+"""How much further in a line goes on."""
 _FORKS = frozenset({Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION, Cause.METADATA_MISMATCH})
+_COMMENT = re.compile(r"  #[^'\"]*$")
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? ")
 
 
@@ -32,7 +38,7 @@ def find_quote(verdict: Verdict) -> "tuple[Site, Quote] | None":
 
 
 def render_snippet(verdict: Verdict, width: int) -> list[Text]:
-    """Empty if no source was given. No line is wider than `width`."""
+    """Empty if no source was given. No line is wider than `width`: code that is goes on in the next one."""
     found = find_quote(verdict)
     if found is None:
         return []
@@ -45,9 +51,10 @@ def render_snippet(verdict: Verdict, width: int) -> list[Text]:
     for number, text in shown:
         code = text[indent:].rstrip()
         here = _who_is_here(number, quote, verdict)
-        lines.append(_code(f"{number:>{gutter}} | ", code, here, width))
+        rows = _code(f"{number:>{gutter}} | ", code, here, width)
         if number == quote.marked:
-            lines += _caret(f"{' ' * gutter} | ", code, site, verdict, width)
+            rows = _with_caret(rows, f"{' ' * gutter} | ", site, verdict, width)
+        lines += rows
     return [*lines, Text(f"{' ' * gutter} |", "cyan")]
 
 
@@ -67,7 +74,8 @@ def render_diff(patch: str, width: int, line: int | None, *, whole: bool) -> tup
     """The coloured lines, and how many were left out. Hunks are never cut; the one that changes `line` is preferred."""
     rows = patch.rstrip("\n").split("\n")
     shown = rows if whole or len(rows) <= MAX_DIFF_LINES else _best_hunk(rows, line)
-    return [_row("", escape(row), width, _diff_style(row)) for row in shown], len(rows) - len(shown)
+    lines = [line for row in shown for line in _folded("", escape(row), width, _diff_style(row))]
+    return lines, len(rows) - len(shown)
 
 
 def _best_hunk(rows: list[str], line: int | None) -> list[str]:
@@ -120,25 +128,27 @@ def _who_is_here(number: int, quote: "Quote", verdict: Verdict) -> str:
         )
         for rank in cohort.ranks
     ]
-    return f"  <- {name_ranks(ranks, 2)}" if ranks else ""
+    return f"{_HERE}{name_ranks(ranks, 2)}" if ranks else ""
 
 
-def _caret(margin: str, code: str, site: Site, verdict: Verdict, width: int) -> list[Text]:
-    """Under the condition if it is in this line, else under the whole line."""
+def _with_caret(rows: list[Text], margin: str, site: Site, verdict: Verdict, width: int) -> list[Text]:
+    """A caret under the condition if a row has all of it, else under the whole of the last."""
     condition = (site.condition or "").removeprefix("except ")
-    start = code.find(condition) if condition else -1
-    if start < 0:
+    codes = [_COMMENT.sub("", row.plain[len(margin) :].partition(_HERE.rstrip())[0].rstrip()) for row in rows]
+    last = max((n for n, code in enumerate(codes) if code.strip()), default=0)
+    at = next((n for n, code in enumerate(codes) if condition and condition in code), last)
+    code = codes[at]
+    start, length = code.find(condition), len(condition)
+    if not condition or start < 0:
         start, length = len(code) - len(code.lstrip()), len(code.strip())
-    else:
-        length = len(condition)
     room = width - len(margin) - start
     if room < 1:
-        return []
-    line = Text.assemble((margin, "cyan"), " " * start, ("^" * min(length, room), "bold red"))
+        return rows
+    caret = Text.assemble((margin, "cyan"), " " * start, ("^" * min(length, room), "bold red"))
     label = _diverged(site, verdict)
-    if label and line.cell_len + 1 + len(label) <= width:
-        line.append(f" {label}", "red")
-    return [line]
+    if label and caret.cell_len + 1 + len(label) <= width:
+        caret.append(f" {label}", "red")
+    return [*rows[: at + 1], caret, *rows[at + 1 :]]
 
 
 def _diverged(site: Site, verdict: Verdict) -> str:
@@ -151,15 +161,39 @@ def _diverged(site: Site, verdict: Verdict) -> str:
     return f"{who} diverged here" if verdict.divergence and verdict.cause in _FORKS else ""
 
 
-def _code(margin: str, code: str, here: str, width: int) -> Text:
-    line = _row(margin, escape(code), width)
-    if here and line.cell_len + cell_len(here) <= width:
-        line.append(here, "dim")
-    return line
+def _code(margin: str, code: str, here: str, width: int) -> list[Text]:
+    lines = _folded(margin, escape(code), width)
+    if not here:
+        return lines
+    if lines[-1].cell_len + cell_len(here) > width:
+        begins = " " * (len(code) - len(code.lstrip()) + len(_HERE))
+        lines.append(Text.assemble((f"{' ' * (len(margin) - 2)}| ", "cyan"), begins))
+        here = here.lstrip()
+    lines[-1].append(here, "dim")
+    return lines
+
+
+def _folded(margin: str, text: str, width: int, style: str = "") -> list[Text]:
+    """Broken where it has to be, further in than it began: cut code hides what differs."""
+    room = max(width - len(margin), _MIN_CODE)
+    inner = min(len(text) - len(text.lstrip(" +-")) + _DEEPER, room // 2)
+    rows = [text]
+    while cell_len(rows[-1]) > room and len(rows) < _MAX_ROWS:
+        at = _break(rows[-1], room, inner)
+        rows[-1:] = [rows[-1][:at].rstrip(), " " * inner + rows[-1][at:].lstrip()]
+    goes_on = f"{' ' * (len(margin) - 2)}| " if margin else ""
+    return [_row(goes_on if n else margin, row, width, style) for n, row in enumerate(rows)]
+
+
+def _break(text: str, room: int, inner: int) -> int:
+    """After the last space that fits, if that leaves something on the line."""
+    fits = next(n for n in range(min(len(text), room), 0, -1) if cell_len(text[:n]) <= room)
+    space = text.rfind(" ", 0, fits)
+    return space if space > inner else fits
 
 
 def _row(margin: str, text: str, width: int, style: str = "") -> Text:
-    """Lines are cut at the edge, as in an editor."""
+    """Cut at the edge: a path, or code of many screens."""
     line = Text.assemble((margin, "cyan"), (text, style))
     if line.cell_len > max(width, len(margin) + _MIN_CODE):
         line.truncate(width, overflow="ellipsis")

@@ -11,7 +11,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from forkpoint.model.frames import user_frames
+from forkpoint.model.frames import short_name, user_frames
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import NOT_DATED, Cause, Evidence, Fix, Hypothesis, Moment, Probe, Site, Source, Verdict
 from forkpoint.model.world import name_ranks
@@ -279,7 +279,15 @@ class _Report:
 
     def _next(self) -> list[Text]:
         # Without a divergence there is room, and the reader needs better evidence.
-        return self._items("next", self._verdict.next, self._limit(2 if self._verdict.divergence else 5), what="step")
+        probes = {probe.title for probe in self._verdict.probes}
+        steps = [step for step in self._verdict.next if step not in probes] + self._source_wanted()
+        return self._items("next", steps, self._limit(2 if self._verdict.divergence else 5), what="step")
+
+    def _source_wanted(self) -> list[str]:
+        sites = self._verdict.sites
+        if not sites or self._snippet or not self._verdict.action.startswith("fix-code"):
+            return []
+        return [f"--source DIR: the code at {short_name(sites[0].file)}:{sites[0].line}, and what to change there"]
 
     # texts as lines
 

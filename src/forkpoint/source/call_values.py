@@ -113,12 +113,14 @@ class CallValues(ABC):
     def element(self, iterable: ast.expr, iterated: Value) -> Value:
         """One element of an iterable: its content, not the number of elements."""
 
-    def _reason(self, origin: Origin, strength: Strength, node: ast.expr, text: str) -> Reason:
+    def _reason(
+        self, origin: Origin, strength: Strength, node: ast.expr, text: str, *, of_amount: bool = False
+    ) -> Reason:
         module = self._scope.function.module
-        return Reason(origin, strength, module.path, node.lineno, shortened(module.source(node)), text)
+        return Reason(origin, strength, module.path, node.lineno, shortened(module.source(node)), text, of_amount)
 
     def _of_source(self, source: ValueSource, node: ast.expr) -> Reason:
-        return self._reason(source.origin, source.strength, node, source.text)
+        return self._reason(source.origin, source.strength, node, source.text, of_amount=source.selects)
 
     def _unordered(self, node: ast.expr) -> Reason:
         return self._reason(Origin.ORDER, Strength.LIKELY, node, "the order of a set differs between processes")

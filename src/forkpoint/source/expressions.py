@@ -308,9 +308,8 @@ class Expressions(CallValues):
             text = "ranks get different numbers of elements unless these divide evenly"
             return replace(value, extent=frozenset({self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, text)}))
         if is_mask(node.slice) and not value.equal:
-            reason = self._reason(
-                Origin.LOCAL_DATA, Strength.LIKELY, node, "how much a mask selects depends on this rank's data"
-            )
+            text = "how much a mask selects depends on this rank's data"
+            reason = self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, text, of_amount=True)
             return replace(value, extent=frozenset({reason}))
         return value
 

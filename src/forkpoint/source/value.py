@@ -22,6 +22,8 @@ class Reason:
     line: int
     expression: str
     text: str
+    of_amount: bool = False
+    """It is about how much there is. What is made of that, element by element, is as much."""
 
     @property
     def key(self) -> tuple[int, str, int, str]:

@@ -12,7 +12,7 @@ Proofs that two dumps come from different runs:
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -34,6 +34,9 @@ CLOCKS_APART_NS = 10 * _NS
 _OUTSTANDING = 16
 """Calls of one group that a program has made and not waited for: more than gradients in buckets, whose calls gloo makes one by one."""
 _ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
+
+
+_NOT_COUNTED: Mapping[int, int] = {}
 
 
 class Choice(Struct, frozen=True):
@@ -90,14 +93,14 @@ class _Admission:
         self._tables = tables
         self._choice = choice
 
-    def _put(self, aside: Iterable[tuple[int, str]]) -> None:
-        """Sets dumps aside, by index, each with its reason."""
+    def _put(self, aside: Iterable[tuple[int, str]], behind: Mapping[int, int] = _NOT_COUNTED) -> None:
+        """Sets dumps aside, by index, each with its reason. `behind`: by how many calls the dump of it that is kept goes beyond it."""
         left = np.ones(len(self.kept), np.bool_)
         for at, why in aside:
             trace = self.kept[at]
             if trace.file not in self._choice.use:
                 left[at] = False
-                self.set_aside.append(SetAside(trace.file, trace.rank, why))
+                self.set_aside.append(SetAside(trace.file, trace.rank, why, behind.get(at, 0)))
         self.kept = self.kept if left.all() else self.kept.take(left)
 
     def keep_one_recorder(self) -> None:
@@ -144,8 +147,14 @@ class _Admission:
         return any(c.differ for c in compared) and not any(c.equal for c in compared)
 
     def keep_one_per_rank(self) -> None:
-        found = [(at, why) for copies in _copies(self.kept) for at, why in self._choose(copies.tolist())]
-        self._put(found)
+        found: list[tuple[int, str]] = []
+        behind: dict[int, int] = {}
+        for copies in _copies(self.kept):
+            aside = self._choose(copies.tolist())
+            used = [at for at in copies.tolist() if at not in dict(aside)]
+            behind |= {at: _calls_between(self.kept[at], self.kept[one]) for at, _ in aside for one in used}
+            found += aside
+        self._put(found, behind)
 
     def _choose(self, copies: list[int]) -> list[tuple[int, str]]:
         """Which of one rank's dumps to set aside, with reasons."""
@@ -161,6 +170,11 @@ class _Admission:
         return [
             (at, f"{names} all claim rank {rank} and hold different calls; say which with --use FILE") for at in copies
         ]
+
+
+def _calls_between(older: RankTrace, newer: RankTrace) -> int:
+    reached = {group.key: group.collectives.last.seq for group in older.groups if group.collectives}
+    return sum(max(0, g.collectives.last.seq - reached.get(g.key, 0)) for g in newer.groups if g.collectives)
 
 
 def _other_world(trace: RankTrace, size: int) -> str:

@@ -195,11 +195,11 @@ def test_steps_in_brackets_are_no_ranks() -> None:
     assert _who(*HEARD.splitlines(), *(f"[{step}] loss 0.1" for step in range(12)), f"[12] loss nan, {DROPS}") == [None]
 
 
-def test_a_log_is_of_the_only_rank_that_its_program_names() -> None:
+def test_a_log_is_of_the_ranks_that_begin_its_lines() -> None:
     one, two = "[rank 2] epoch 0\n[rank 2] epoch 1\n", "[rank 2] epoch 0\n[rank 1] epoch 0\n"
     about = "waiting for rank 2\nrank 2/4 is here\nthe slowest is rank 2 of 4 has left\n"
 
-    assert [read_log(text.encode(), "log", None).speakers for text in (one, two, about)] == [{2}, set(), set()]
+    assert [read_log(text.encode(), "log", None).speakers for text in (one, two, about)] == [{2}, {1, 2}, set()]
     assert read_log(one.encode(), "log", 5).speakers == frozenset()
 
 

@@ -13,8 +13,8 @@ from forkpoint.agent.naming import MAX_FACTS, answer, fact, known_rank, lines_ar
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.evidence.archives import ArchiveMember, open_members
 from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive, open_file
-from forkpoint.evidence.logs.lines import CHUNK, find_time, parse_line, read_chunks, split_lines
-from forkpoint.evidence.text import read_stamp
+from forkpoint.evidence.logs.lines import CHUNK, parse_line, read_chunks, split_lines
+from forkpoint.evidence.text import find_time, read_stamp
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from itertools import chain, groupby
 from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, known_rank, line_of, name_group, name_module
 from forkpoint.agent.tools.recorded import tell_op
-from forkpoint.model.frames import is_library, short_name
+from forkpoint.model.frames import is_library, line_and_name
 from forkpoint.model.op import Frame, Op, Stack
 from forkpoint.model.timeline import Position
 
@@ -29,7 +29,7 @@ def tell_stack(case: Case, where: str, frames: Sequence[Frame], whose: str) -> I
         if library:
             inner = held[0]
             more = f" and {len(held) - 1} more in libraries" if len(held) > 1 else ""
-            yield fact(case, where, f"{whose}: {short_name(inner.filename)}:{inner.line} {inner.name}{more}")
+            yield fact(case, where, f"{whose}: {line_and_name(inner)}{more}")
         else:
             yield from (fact(case, where, f"{whose}: {tell_frame(case, frame)}") for frame in held)
 

@@ -9,7 +9,7 @@ from forkpoint.agent.tools.stacks import StacksArguments, stacks
 from forkpoint.diverge.waits import find_cycle, find_waits
 from forkpoint.evidence.stacks.shapes import find_shape
 from forkpoint.judge.repairs import recorded_job
-from forkpoint.model.frames import short_name, user_frames
+from forkpoint.model.frames import line_and_name, user_frames
 from forkpoint.model.op import Stack
 from forkpoint.model.world import name_ranks
 from forkpoint.replay import Slot
@@ -133,9 +133,9 @@ def _clusters(case: Case) -> Iterator[Fact]:
 
 def _tell_place(stack: Stack) -> str:
     """What the thread is in, and the innermost frames of the program."""
-    frames = [f"{short_name(f.filename)}:{f.line} {f.name}" for f in user_frames(stack)[:_FRAMES]]
+    frames = [line_and_name(frame) for frame in user_frames(stack)[:_FRAMES]]
     inner = stack[0] if stack else None
-    called = f"in {short_name(inner.filename)}:{inner.line} {inner.name}" if inner else "no frame"
+    called = f"in {line_and_name(inner)}" if inner else "no frame"
     return f"{find_shape(stack)}, {called}, called from {' < '.join(frames) or 'no code of the program'}"
 
 

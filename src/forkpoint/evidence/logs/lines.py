@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from forkpoint.evidence.text import ISO_TIME, SYSLOG_TIME, clean, without_escapes
+from forkpoint.evidence.text import SYSLOG_TIME, clean, find_time, without_escapes
 from forkpoint.model.log import Group, Speaker
 
 CHUNK = 1 << 18
@@ -34,10 +34,6 @@ _GROUP = re.compile(
     r"|PG (?P<name>[^\s\]]{1,120}+)(?: \((?P<desc_old>[^)\]]{0,200}+)\))?) Rank (?P<rank>\d{1,7})\]"
 )
 _GROUP_RANK = re.compile(r"\s{0,4}\[Rank (?P<rank>\d{1,7})\] ?")
-_TIME = re.compile(
-    rf"\[[IWEFV](?P<c10>\d{{3,4}} \d\d:\d\d:\d\d)\.|(?P<iso>{ISO_TIME})"
-    rf"|(?<![\w-])(?P<elastic>[IWE]\d{{4}} \d\d:\d\d:\d\d)\.\d|(?P<syslog>{SYSLOG_TIME})"
-)
 NCCL_HEADER = re.compile(
     r"(?:\[[\d: -]{1,30}[^\]]{0,10}\] )?(?P<host>[^\s:]{1,100}+):(?P<pid>\d{1,9}):\d{1,9} \[(?P<device>-?\d{1,4})\] "
 )
@@ -113,12 +109,6 @@ def _split_writers(text: str) -> list[str]:
     if len(pieces) > 1 and pieces[0] and not parse_line(pieces[0]).message:
         pieces[:2] = [pieces[0] + pieces[1]]
     return pieces
-
-
-def find_time(text: str) -> str | None:
-    """The first timestamp, to the second."""
-    found = _TIME.search(text)
-    return clean(found[found.lastgroup or 0]) if found else None
 
 
 def _peel(line: ParsedLine) -> bool:

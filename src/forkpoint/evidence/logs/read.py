@@ -211,17 +211,18 @@ class LogReader:
                 continue  # it matches a pattern, or is a line of code
             base = base_event(line, self._file, max(1, lines - after), self._rank)
             self._keeper.add(KeptEvent(replace(base, kind=kind), _is_sure(line)))
-        kept = self._keeper.kept()
+        kept, printed = self._keeper.kept(), self._printed(lines)
         return LogReading(
             events=tuple(settle(each, heard, self._rank) for each in kept),
-            speakers=self._speakers(kept),
+            speakers=self._speakers(kept) | {line.rank for line in printed if line.rank is not None},
             stacks=tuple(self._stacks.finish(self._file, self._rank_of)),
             first_time=heard.first_time,
             last_time=heard.last_time,
             lines=lines,
             bytes=size,
+            calls_itself=heard.calls_itself,
             ending=heard.ending(lines),
-            printed=self._printed(lines),
+            printed=printed,
             left_out=tuple(self._keeper.left_out()),
             problems=tuple(self._problems(cut)),
         )

@@ -17,28 +17,27 @@ from forkpoint.evidence.logs.lines import (
     CHUNK,
     ParsedLine,
     decode_line,
-    find_time,
     parse_line,
     read_chunks,
     split_lines,
 )
-from forkpoint.evidence.text import clean
+from forkpoint.evidence.text import clean, find_time
 from forkpoint.model.log import Ending, LogKind
 
 _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
 _CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{0,2}(\d{1,7})\b")
 _STAMP = r"(?:[\[(]?\d[\d:.,/TZ+ -]{4,40}[\])]?[ |]{0,3})?"
-_LEVEL = r"(?:[\[(]?(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|[DIWEC])[\])]?[ :|-]{1,3})?"
+_LEVEL = r"(?:[\[(]?(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|[DIWEC])[\])]?[ :|-]{1,9})?"
 _OWN_WORD = re.compile(
-    rf"{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?[Rr]ank[ _:=#-]{{0,2}}(\d{{1,7}})"
+    rf"{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?(?:[Rr]ank|RANK)[ _:=#-]{{0,2}}(\d{{1,7}})"
     r"(?:[\])>:|]| [|-]| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
 )
 """How programs begin their own lines: a time, a level, a logger, `[rank 2]` or `rank 2:`."""
 _ABOUT = r"(?i:for|from|of|by|to|with|on|at|and|lost|missing|peer)\b"
 _BRACKETED = re.compile(
     rf"{_STAMP.removesuffix('?')}{_LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}} {{1,4}}){{0,2}}"
-    r"[\[(<](?:global )?[Rr]ank[ _:=#-]{0,2}(\d{1,7})[\])>]"
+    r"[\[(<](?:global )?(?:[Rr]ank|RANK)[ _:=#-]{0,2}(\d{1,7})[\])>]"
 )
 """In brackets it may also follow names, after a time: `2026-11-18 02:29:08,168 callbacks [rank 0] ...`. Not words that tell of another
 rank: `waiting for [rank 0]`.
@@ -46,7 +45,8 @@ rank: `waiting for [rank 0]`.
 _COLUMN = re.compile(
     rf"{_STAMP}{_LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}}[ |:]{{1,3}}){{0,2}}?"
     r"(?:[\[(<](?P<of>\d{1,5})/(?P<size>\d{1,5})[\])>]|[\[(<](?P<bracketed>\d{1,5})[\])>][ :]|(?P<barred>\d{1,5}) ?\|"
-    r"|\b[Rr](?:ank[ _:=#-]?)?(?P<named>\d{1,5})(?=[\s:|]))"
+    r"|\b(?:[Rr](?:ank[ _:=#-]?)?|[Ww])(?P<named>\d{1,5})(?=[\s:|])"
+    r"|[\[(<](?:[Ww]orker|[Pp]roc(?:ess)?|[Mm]ember)[ _:=#-]{0,2}(?P<worker>\d{1,5})[\])>])"
 )
 """Where a program may put its rank in each of its lines: `[2/8]`, `[2] epoch 0`, `| 2 |`, `r2`. It is one only if most lines have it in
 one form, and its numbers are those of ranks.
@@ -174,6 +174,14 @@ class LogSpeakers:
         named = self._words or self._introduced or (set(self._numbers[self._column]) if self._column else set())
         return next(iter(named)) if len(named) == 1 and not self._own else None
 
+    @property
+    def calls_itself(self) -> int | None:
+        """The one number that every line of the program begins with, however few they are: a rank only if other files confirm it."""
+        named = [
+            numbers for numbers in self._numbers.values() if len(numbers) == self._looked and len(set(numbers)) == 1
+        ]
+        return named[0][0] if len(named) == 1 else None
+
     def program_rank(self, message: str) -> int | None:
         """Who speaks, by a prefix of the program's own."""
         if named := _OWN_WORD.match(message) or _BRACKETED.match(message):
@@ -188,16 +196,16 @@ class LogSpeakers:
         return form if form and self._are_ranks(form, self._numbers[form]) else None
 
     def _are_ranks(self, form: str, numbers: list[int]) -> bool:
-        """They are just those of the ranks that torch's own lines name, and ranks take turns: steps would only grow. Where torch names
-        none, they count from 0 and most lines have one. `2/8` tells how many there are, and does not change in the log of one rank.
+        """They are just those of the ranks that torch's own lines name, and ranks take turns: steps would only grow. Where most lines
+        have one, they count from 0, and torch may name only some of them. `2/8` tells how many there are, and does not change in the log of one rank.
         """
         often = len(numbers) >= _A_COLUMN and 5 * len(numbers) >= 4 * self._looked
         if form == "of" and len(self._sizes) == 1 and often:
             return max(numbers) < min(self._sizes) and (len(set(numbers)) == 1 or self._take_turns(numbers))
         if form == "named" and often and len(set(numbers)) == 1:
             return True
-        heard = set(range(max(numbers if often and not self.ranks else self.ranks, default=-1) + 1))
-        return len(heard) > 1 and set(numbers) == heard and self._take_turns(numbers)
+        heard = set(range(max(numbers if often else self.ranks, default=-1) + 1))
+        return len(heard) > 1 and self.ranks <= heard == set(numbers) and self._take_turns(numbers)
 
     @staticmethod
     def _take_turns(numbers: list[int]) -> bool:
@@ -223,10 +231,13 @@ class LogSpeakers:
         done = [at for at, text in enumerate(texts) if _ENDED_WELL.search(text) and not _OF_TORCH.search(text)]
         return Ending(
             lines=tuple([text for text in own if text][-_LAST:]),
-            own_time=next((time for text in reversed(own) if (time := find_time(text))), None),
             done=lines - len(texts) + done[-1] + 1 if done else None,
-            done_by=frozenset(int(named[1]) for at in done if (named := _CALLS_ITSELF.search(texts[at]))),
+            done_by=frozenset(rank for at in done if (rank := self._calls_itself(texts[at])) is not None),
         )
+
+    def _calls_itself(self, text: str) -> int | None:
+        named = _CALLS_ITSELF.search(text)
+        return int(named[1]) if named else self.program_rank(text)
 
     def ends(self, lines: int) -> Iterator[tuple[int, str]]:
         """(number, text) of the lines at the beginning and at the end of the log. `lines`: as above."""
@@ -261,6 +272,8 @@ class LogSpeakers:
             self.roles = True
         if local is not None and len(self._local_ranks) < _WORKERS_AT_MOST:
             self._local_ranks.add(local)
+            if line_rank is not None and role is None:
+                self._offsets.setdefault(local, set()).add(line_rank - local)
 
     def _look_at_beginning(self, chunk: bytes) -> None:
         lines = split_lines(chunk)[:_LOOKED_AT]
@@ -274,8 +287,10 @@ class LogSpeakers:
             if named is not None and speaker.local_rank is not None:
                 self._offsets.setdefault(speaker.local_rank, set()).add(int(named[1]) - speaker.local_rank)
             self.first_time = self.first_time or line.time
-            timed += line.time is not None and not line.from_c10
-            self._hear_program(line.message)
+            of_program = not (line.from_c10 or line.message[:1].isspace() or _OF_TORCH.match(line.message))
+            timed += line.time is not None and of_program
+            if of_program:
+                self._hear_program(line.message)
         self._looked = timed or len(lines)
         self._labelled = labelled * 2 > len(lines)
 

@@ -39,8 +39,8 @@ def looks_like_stacks(head: str) -> bool:
 def read_live_stacks(text: str, file: str, rank: int | None) -> tuple[RankStacks, ...]:
     """All threads in the text. `rank`: the rank of the file; a file from a debug server states the rank of each block."""
     threads = py_spy.read_json_threads(text) if py_spy.looks_like_json(text) else []
-    if threads:
-        return _of_rank(rank, file, threads)
+    if any(thread.stack for thread in threads):
+        return (RankStacks(rank, file, tuple(threads)),)
     if not any(mark in text for form in FORMATS for mark in form.MARKS):
         return ()
     return read_lines(_lines(text), file, rank)
@@ -48,22 +48,17 @@ def read_live_stacks(text: str, file: str, rank: int | None) -> tuple[RankStacks
 
 def read_lines(lines: Sequence[str], file: str, rank: int | None) -> tuple[RankStacks, ...]:
     """All threads in consecutive lines."""
-    blocks = _split_blocks(lines)
-    if not blocks:
-        return _of_rank(rank, file, _read_threads(lines, 1))
-    found = [_of_rank(owner, file, _read_threads(block, first)) for owner, first, block in blocks]
-    return tuple(stacks for ranks in found for stacks in ranks)
+    blocks = _split_ranks(lines) or _split_processes(lines, rank) or [_Block(rank, None, 1, lines)]
+    read = [(block, _read_threads(block.lines, block.first)) for block in blocks]
+    return tuple(
+        RankStacks(block.rank, file, tuple(threads), block.pid)
+        for block, threads in read
+        if any(thread.stack for thread in threads)
+    )
 
 
 def _is_preamble(line: str) -> bool:
     return faulthandler_text.is_preamble(line) or py_spy.is_preamble(line) or _is_server_preamble(line)
-
-
-def _of_rank(rank: int | None, file: str, threads: Sequence[Thread]) -> tuple[RankStacks, ...]:
-    """Empty if no thread has a frame."""
-    if not any(thread.stack for thread in threads):
-        return ()
-    return (RankStacks(rank, file, tuple(threads)),)
 
 
 def _read_threads(lines: Sequence[str], first: int) -> list[Thread]:
@@ -89,8 +84,15 @@ def _lines(text: str) -> list[str]:
 _BLOCK = re.compile(r"[#=*>-]{1,20} {0,2}\[?(?:global[ _-]?)?[Rr]ank(?:[ _:=#]{0,2}|-)(\d{1,7})\b.{0,2000}$")
 _SERVER_PREAMBLE = re.compile(rf"{_BLOCK.pattern}|PARTIAL DATA: \d|  Rank \d{{1,7}}: |Error: \d{{3}}\s*$")
 
-_RankBlock = tuple[int, int, Sequence[str]]
-"""Rank, number of its first line in the file, lines."""
+
+class _Block(Struct, frozen=True):
+    """The part of a file that is about one process."""
+
+    rank: int | None
+    pid: int | None
+    first: int
+    """The number of its first line in the file."""
+    lines: Sequence[str]
 
 
 def _begins_block(line: str) -> bool:
@@ -101,15 +103,55 @@ def _is_server_preamble(line: str) -> bool:
     return bool(_SERVER_PREAMBLE.match(line))
 
 
-def _split_blocks(lines: Sequence[str]) -> list[_RankBlock]:
+def _split_ranks(lines: Sequence[str]) -> list[_Block]:
     """One block per rank; the last one of a rank that has two (two dumps in one file). Lines before the first block are skipped."""
     found = [(number, _BLOCK.match(line)) for number, line in enumerate(lines) if _begins_block(line)]
     starts = [(number, int(match[1])) for number, match in found if match]
     ends = [number for number, _ in starts[1:]]
-    blocks: dict[int, _RankBlock] = {}
+    blocks: dict[int, _Block] = {}
     for (start, rank), end in zip(starts, [*ends, len(lines)], strict=False):
-        blocks[rank] = (rank, start + 2, lines[start + 1 : end])
+        blocks[rank] = _Block(rank, None, start + 2, lines[start + 1 : end])
     return [blocks[rank] for rank in sorted(blocks)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several processes in one file, as a loop over py-spy writes them.
+#
+#     Process 11: python -m rl.ppo --rank 1 --world 8
+#
+# A rank in the command counts if every process has one of its own: launchers pass `--rank` for a node, too.
+
+_PROCESS = re.compile(r"Process (\d{1,9}): (.{0,4000})$")
+_RANK_ARGUMENT = re.compile(r"(?:^|\s)(?:--(?:global[-_])?rank[ =]|RANK=)(\d{1,7})(?=\s|$)")
+
+
+def _split_processes(lines: Sequence[str], rank: int | None) -> list[_Block]:
+    """One block per process, its children included; the last one of a process that has two. `rank`: of the file, if it has just one."""
+    starts = [
+        (number, match)
+        for number, line in enumerate(lines)
+        if (match := _PROCESS.match(line)) and not _is_child(number, lines)
+    ]
+    ends = [number for number, _ in starts[1:]]
+    found = {
+        int(match[1]): _Block(_rank_argument(match[2]), int(match[1]), start + 1, lines[start:end])
+        for (start, match), end in zip(starts, [*ends, len(lines)], strict=False)
+    }
+    if len(found) == 1:
+        return [replace(block, rank=rank) for block in found.values()]
+    ranks = {block.rank for block in found.values()} - {None}
+    sure = len(ranks) == len(found)
+    return [block if sure else replace(block, rank=None) for block in found.values()]
+
+
+def _is_child(number: int, lines: Sequence[str]) -> bool:
+    """Below the command come the version of Python and, for a child, its parent."""
+    return any(line.startswith("Parent Process ") for line in lines[number + 1 : number + 3])
+
+
+def _rank_argument(command: str) -> int | None:
+    found = _RANK_ARGUMENT.search(command)
+    return int(found[1]) if found else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

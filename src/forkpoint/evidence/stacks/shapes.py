@@ -129,6 +129,7 @@ PURPOSES: tuple[ShapeRule, ...] = (
             "nccl",
             "pncclAll",
             "gloo::",
+            "Work.wait",
         ),
     ),
     # These files also wrap the model's own forward pass, which is not communication.
@@ -201,6 +202,7 @@ MEANS: tuple[ShapeRule, ...] = (
             "at::native::local_scalar_dense_cuda",
             "at::native::_local_scalar_dense_cuda",
             "c10::cuda::stream_synchronize",
+            "Tensor.",
         ),
     ),
     ShapeRule(Shape.CUDA_SYNC, ("/torch/amp/grad_scaler.py",), names=_set("_maybe_opt_step")),

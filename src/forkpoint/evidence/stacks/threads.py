@@ -59,6 +59,8 @@ class RankStacks(Struct, frozen=True):
     rank: int | None
     file: str
     threads: tuple[Thread, ...]
+    pid: int | None = None
+    """Of the process, if the text states it."""
 
     @property
     def main(self) -> Thread | None:

@@ -5,14 +5,13 @@ answers from a Python thread, so not while another one holds the GIL; the pipe m
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from forkpoint.gather.attach.jobs import LiveRank, thread_names
-from forkpoint.gather.this_machine import told_prefixes
+from forkpoint.gather.attach.jobs import LiveRank, find_live_ranks, thread_names
 from forkpoint.live.processes import PROC
 from forkpoint.live.rank_socket import GuardAnswer, read_answer, socket_name
 from forkpoint.live.watch.sources import Dump, Gathered, Spool
@@ -38,6 +37,8 @@ class Answer:
     dump: Dump | None = None
     stacks: str | None = None
     """The file with its stacks."""
+    no_stacks: str = ""
+    """Why the one who gave the recorder gave no stacks."""
     groups: tuple[ProcessGroup, ...] = ()
     refused: tuple[str, ...] = ()
     """Each way that failed, with the reason."""
@@ -50,13 +51,20 @@ def ask_rank(rank: LiveRank, spool: Spool, *, stacks: bool) -> Answer:
         source = DebugServer([DebugWorker(rank.rank, address)], dated=True)
         gathered = source.gather(spool, stacks=stacks)
         if gathered.dumps:
-            return Answer(rank.rank, "debug server", gathered.dumps[0], next(iter(gathered.stacks), None))
-        refused += (f"debug server: {note.partition(': ')[2] or note}" for note in gathered.notes)
+            stack = next(iter(gathered.stacks), None)
+            why = "" if stack or not stacks else "; ".join(f"debug server: {_reason(note)}" for note in gathered.notes)
+            return Answer(rank.rank, "debug server", gathered.dumps[0], stack, why)
+        refused += (f"debug server: {_reason(note)}" for note in gathered.notes)
     told = ask_guard(rank.pid) if rank.pid else NoAnswer("only its debug server is known")
     if isinstance(told, NoAnswer):
         refused += [f"guard: {told.why}"] if _has_guard(rank) else []
         return Answer(rank.rank, refused=tuple(refused))
     return _keep(rank.rank, told, spool, stacks=stacks)
+
+
+def _reason(note: str) -> str:
+    """Without the rank and the address."""
+    return note.partition(": ")[2].removeprefix("no stack: ") or note
 
 
 class LocalRanks:
@@ -162,17 +170,79 @@ def _keep(rank: int, told: GuardAnswer, spool: Spool, *, stacks: bool) -> Answer
     path = spool.put(f"rank_{rank}.pickle", told.dump)
     dump = Dump(path, time.monotonic(), time.time())
     standing = spool.put(f"rank_{rank}_stacks.txt", told.stacks.encode()) if stacks else None
-    return Answer(rank, "guard", dump, standing, told.groups)
+    return Answer(rank, "guard", dump, standing, groups=told.groups)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # torch's pipes: one question for all ranks of this machine that share a stem.
 
 
+@dataclass(frozen=True, slots=True)
+class PipedDumps:
+    dumps: Mapping[int, Dump]
+    why_not: Mapping[int, str]
+    """Of ranks that have a pipe, and no dump."""
+
+
+def ask_pipes(ranks: Sequence[LiveRank], spool: Spool, proc: str = PROC) -> PipedDumps:
+    running = find_live_ranks(proc) if any(_pipe_of(rank) for rank in ranks) else []
+    why_not = {rank.rank: why for rank in ranks if _pipe_of(rank) and (why := _why_not_its_own(rank, running, proc))}
+    answers = [pipes.ask(spool) for pipes in find_pipes([rank for rank in ranks if rank.rank not in why_not])]
+    return PipedDumps(
+        {rank: dump for one in answers for rank, dump in one.dumps.items()},
+        why_not | {rank: why for one in answers for rank, _, why in one.missing},
+    )
+
+
 def find_pipes(ranks: Sequence[LiveRank]) -> list[Pipes]:
-    prefixes: dict[str, dict[str, None]] = {}
+    """Only these ranks are asked: a pipe stays behind when its rank has ended."""
+    sharing: dict[str, list[LiveRank]] = {}
     for rank in ranks:
-        if stem := rank.environ.get(_PIPE):
-            told = [str(Path(rank.folder, prefix)) for prefix in told_prefixes(rank.environ)] or list(usual_prefixes())
-            prefixes.setdefault(str(Path(rank.folder, stem)), {}).update(dict.fromkeys(told))
-    return [Pipes(stem, tuple(found), _NEVER_AGAIN_S) for stem, found in prefixes.items()]
+        if rank.environ.get(_PIPE):
+            sharing.setdefault(str(Path(rank.folder, rank.environ[_PIPE])), []).append(rank)
+    return [
+        Pipes(stem, _prefixes(asked), _NEVER_AGAIN_S, frozenset(rank.rank for rank in asked))
+        for stem, asked in sharing.items()
+    ]
+
+
+def _pipe_of(rank: LiveRank) -> Path | None:
+    stem = rank.environ.get(_PIPE)
+    return Path(rank.folder, f"{stem}{rank.rank}.pipe") if stem else None
+
+
+def _prefixes(ranks: Sequence[LiveRank]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(Path(rank.folder, p)) for rank in ranks for p in usual_prefixes(rank.environ)))
+
+
+def _why_not_its_own(rank: LiveRank, running: Sequence[LiveRank], proc: str) -> str | None:
+    """Pipes and dumps are named after the rank alone, so that two jobs of one user may have one name for both."""
+    pipe = _pipe_of(rank)
+    if pipe is not None and _is_of_another(pipe, rank.pid, proc):
+        return f"{pipe} is read by another process: a later job made a pipe of that name"
+    space, target = _mounts(rank.pid, proc), _prefixes([rank])[:1]
+    for other in running:
+        same = other.rank == rank.rank and other.pid != rank.pid and _prefixes([other])[:1] == target
+        if same and _mounts(other.pid, proc) == space:
+            return (
+                f"rank {other.rank} of another job (pid {other.pid}) writes its dump to the same file; "
+                "set TORCH_FR_DUMP_TEMP_FILE to another one for each job"
+            )
+    return None
+
+
+def _is_of_another(pipe: Path, pid: int, proc: str) -> bool:
+    """Torch keeps the pipe open that it has made."""
+    try:
+        own = pipe.stat()
+        opened = [path.stat() for path in (Path(proc) / str(pid) / "fd").iterdir() if path.exists()]
+    except OSError:
+        return False
+    return all((one.st_dev, one.st_ino) != (own.st_dev, own.st_ino) for one in opened)
+
+
+def _mounts(pid: int, proc: str) -> str:
+    try:
+        return str((Path(proc) / str(pid) / "ns" / "mnt").readlink())
+    except OSError:
+        return ""

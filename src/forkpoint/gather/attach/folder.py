@@ -17,8 +17,9 @@ from forkpoint.gather.attach.jobs import LiveJob, LiveRank
 from forkpoint.gather.attach.look import Seen
 from forkpoint.gather.attach.samples import WORDS, ProcessSample
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
-from forkpoint.gather.this_machine import copy_kernel_log, copy_local, launcher_logs, told_prefixes
+from forkpoint.gather.this_machine import copy_kernel_log, copy_local, launcher_logs
 from forkpoint.live.processes import started_at
+from forkpoint.live.watch.sources.pipes import told_prefixes
 from forkpoint.model.world import KnownRank, ProcessGroup, render_ranks
 from forkpoint.report.escape import json_text
 
@@ -67,6 +68,10 @@ class Attached(msgspec.Struct, frozen=True, tag_field="schema", tag="forkpoint.a
     @property
     def moved(self) -> tuple[int, ...]:
         return tuple(rank.rank for rank in self.ranks if rank.moved)
+
+    @property
+    def hosts(self) -> int:
+        return len({rank.host for rank in self.ranks})
 
     @property
     def unseen(self) -> tuple[int, ...]:

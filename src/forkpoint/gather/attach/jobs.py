@@ -325,6 +325,8 @@ def _why_unreadable(pid: int) -> str:
     owner = owner_of(pid)
     if owner is None:
         return "there is no such process"
+    if owner == owner_of(os.getpid()):
+        return "its environment cannot be read from here; run forkpoint in its container, or with CAP_SYS_PTRACE"
     who = "root" if owner == "root" else f"{owner} or as root"
     return f"its environment cannot be read: it belongs to {owner}; run forkpoint as {who}, in its container"
 

@@ -18,7 +18,7 @@ from forkpoint.live.processes import PROC, read_state
 
 INSTALL = "pip install 'forkpoint[attach]'"
 _LIMIT_S = 20.0
-"""py-spy needs a third of a second; with native frames of a large program, a few seconds."""
+"""py-spy needs a third of a second."""
 _SYS_PTRACE = 19
 _SECCOMP_FILTER = "2"
 _DENIED = re.compile(r"permission denied|operation not permitted|EPERM|EACCES", re.IGNORECASE)
@@ -35,16 +35,18 @@ def find_py_spy() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("py-spy")
 
 
-def take_stacks(pid: int, py_spy: str, *, native: bool = False) -> bytes | NoStacks:
-    """As JSON: it has whole paths. `native`: also the C frames below Python's, which takes longer."""
+def take_stacks(pid: int, py_spy: str, *, native: bool = False, limit_s: float = _LIMIT_S) -> bytes | NoStacks:
+    """As JSON: it has whole paths. `native`: also the C frames below Python's, which takes longer: py-spy reads the symbols of
+    all libraries. If it ends early, the kernel lets go of the process.
+    """
     state = read_state(pid)
     # A stopped process cannot be stopped again, and need not be; its native frames cannot be read then.
     how = ["--nonblocking"] if state and state.is_stopped else ["--native"] if native else []
     argv = [py_spy, "dump", "--json", *how, "--pid", str(pid)]
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=_LIMIT_S, check=False)  # noqa: S603 - a fixed list
+        done = subprocess.run(argv, capture_output=True, timeout=limit_s, check=False)  # noqa: S603 - a fixed list
     except subprocess.TimeoutExpired:
-        return NoStacks(f"py-spy was not done after {_LIMIT_S:.0f} s")
+        return NoStacks(f"py-spy was not done after {limit_s:.0f} s")
     except OSError as error:
         return NoStacks(f"py-spy cannot be run ({error.strerror})")
     if done.returncode == 0 and looks_like_stacks(done.stdout.decode("utf-8", "replace")):

@@ -56,9 +56,10 @@ from forkpoint.judge.cite import (
 )
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.judge.handling import Handling, find_handling
+from forkpoint.judge.late_ranks import find_gave_up
+from forkpoint.judge.left_waiting import find_left_waiting
 from forkpoint.judge.log_lines import (
     find_call_mismatch,
-    find_gave_up,
     find_group_mismatch,
     find_last_words,
     find_lone_notice,
@@ -76,7 +77,7 @@ from forkpoint.judge.path_headlines import (
     tell_refusal,
 )
 from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
-from forkpoint.judge.set_up import find_absent_at_set_up, find_all_making_a_group, is_alone_in_group
+from forkpoint.judge.set_up import find_absent_at_set_up, find_all_making_a_group, is_alone_in_group, tell_all_making
 from forkpoint.judge.stacks import (
     PartedStacks,
     find_elsewhere_by_stacks,
@@ -89,8 +90,8 @@ from forkpoint.judge.stacks import (
 )
 from forkpoint.judge.symptom import hang_is_shown, has_ops
 from forkpoint.judge.telling import first_words
-from forkpoint.model.frames import short_name, user_frames, user_place
-from forkpoint.model.headline import plain_ranks, with_endings
+from forkpoint.model.frames import user_frames, user_place
+from forkpoint.model.headline import with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -116,18 +117,10 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield replace(finding, evidence=cited, headlines=tell_calls(mismatch.divergence, mismatch.odd, incident))
     elif divergence is None and (groups := find_group_mismatch(incident)):
         finding = _finding(None, groups.odd, groups.told, LIKELY, incident)
-        yield replace(
-            finding,
-            evidence=groups.evidence,
-            headlines=(
-                (
-                    f"{plain_ranks(groups.odd) if groups.odd else 'ranks'} did not make the same new_group calls"
-                    f"{' as the others' if groups.odd else ''}, so that one name stands for different groups"
-                ),
-            ),
-            fixes=(_ALL_MAKE_GROUPS,),
-        )
-    elif divergence is None and (finding := _by_stacks(incident) or _not_at_set_up(incident)):
+        yield replace(finding, evidence=groups.evidence, headlines=(groups.plain,), fixes=(_ALL_MAKE_GROUPS,))
+    elif divergence is None and (
+        finding := _by_stacks(incident) or _not_at_set_up(incident) or _by_last_line(None, incident)
+    ):
         yield finding
     elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
         told = f"at {describe_slot(refusal.divergence)} {refusal.told_places}; {refusal.told}"
@@ -151,7 +144,7 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
         return _parted(replace(divergence, odd=divergence.sides[0]), incident)
     away = find_elsewhere_by_stacks(divergence, incident)
     if not away:
-        return _announced(divergence, incident)
+        return _announced(divergence, incident) or _by_last_line(divergence, incident)
     named = replace(divergence, odd=away)
     finding = _finding(named, away, _tell(named, incident), LIKELY, incident)
     cited = (*_cite_stacks(away, incident), *finding.evidence)
@@ -241,16 +234,9 @@ def _by_stacks(incident: Incident) -> Finding | None:
     if (most := _noticed_elsewhere(incident)) is not None:
         return most
     if making := find_all_making_a_group(incident):
-        file, line = making[0].place[0]
-        told = (
-            f"every rank creates a group at {short_name(file)}:{line} and none gets on: it is not the same group "
-            "everywhere, or not in the same order"
-        )
+        told, plain = tell_all_making(making)
         finding = _finding(None, (), told, WEAK, incident)
         cited = tuple(one.evidence for one in making[:4])
-        plain = (
-            f"all ranks create a group at {str(user_place(making[0].stack)).partition(' ')[0]}, but not the same one"
-        )
         return replace(finding, evidence=cited, headlines=(plain,), fixes=(_ALL_MAKE_GROUPS,))
     return None
 
@@ -276,6 +262,21 @@ def _noticed_elsewhere(incident: Incident) -> Finding | None:
     plain = f"only rank {notice.rank} {_logged(notice)}, and it waits elsewhere than the others"
     finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
     return replace(finding, evidence=(cite_event(notice), *parted.evidence), headlines=(plain,))
+
+
+def _by_last_line(divergence: Divergence | None, incident: Incident) -> Finding | None:
+    """By the source, what some ranks printed last comes after, or instead of, the call in which the others wait."""
+    left = find_left_waiting(incident)
+    if left is None or any(d.rank in left.ranks and d.event is not None for d in find_departed(incident)):
+        return None
+    waiting = {standing.rank for standing in left.waiting}
+    if divergence is not None and (
+        divergence.how is not PartingKind.ABSENCE or not waiting >= set(divergence.sides[0])
+    ):
+        return None
+    named = left.ranks if left.odd else ()
+    finding = _finding(divergence and replace(divergence, odd=named), named, left.tell(), LIKELY, incident)
+    return replace(finding, evidence=(*left.evidence, *finding.evidence), headlines=left.headlines())
 
 
 def _not_at_set_up(incident: Incident) -> Finding | None:
@@ -370,8 +371,9 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     left = [d for d in departed if d.how is Departure.LEFT]
     ended = {d.rank for d in left}
     waiting = divergence is not None and hang_is_shown(incident) and ended >= set(divergence.unknown)
-    if waiting or cut_off(incident) >= set(incident.timeline.world) - ended:
-        gone += left  # an end in order is only odd where all the others are seen to wait, or to have lost a connection
+    alive = {e.rank for e in incident.capture.events if e.kind in _LIVES} if cut_off(incident) else set()
+    if waiting or cut_off(incident) | alive >= set(incident.timeline.world) - ended:
+        gone += left  # an end in order is only odd where all the others are seen to wait, or to live on when connections were lost
     if not gone or 2 * len(gone) >= len(incident.timeline.world):
         return
     where = f"; the others wait at {describe_slot(divergence)}" if divergence else ""

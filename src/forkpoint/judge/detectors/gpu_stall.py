@@ -114,7 +114,7 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
         summary = f"{alike}; {name_ranks(held)} never started it: earlier work occupies the GPU"
         finding = _finding(divergence, held, summary, STRONG, incident)
         whose = f"the GPU{'s' if len(held) > 1 else ''} of {plain_ranks(held)}"
-        began = f"{whose} never started {shared_call(divergence)}, which runs on the others"
+        began = f"{whose} never started {shared_call(divergence, incident)}, which runs on the others"
         finding = replace(finding, headlines=with_endings(began, ": earlier work there has not finished"))
         yield _with_faults(finding, _faults(held, incident), failed=True)
         return
@@ -122,14 +122,18 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     named = tuple(fault.rank for fault in faults)
     if named and 2 * len(named) < len(divergence.sides[0]):
         finding = _finding(divergence, named, f"{alike}; {name_ranks(named)} had a GPU fault", LIKELY, incident)
-        stuck = f"{plain_ranks(named)} had a GPU fault, and {shared_call(divergence)} does not finish on {everyone(divergence, incident)}"
+        stuck = f"{plain_ranks(named)} had a GPU fault, and {shared_call(divergence, incident)} does not finish on {everyone(divergence, incident)}"
         finding = replace(finding, headlines=(stuck,))
         yield _with_faults(finding, faults, failed=all(cuda_errors(r, incident) for r in named))
         return
     summary = f"{alike}; start times were not recorded, so no rank can be named"
-    plain = f"{everyone(divergence, incident)} wait in {shared_call(divergence)}, which does not finish on a GPU"
+    plain = (
+        f"{everyone(divergence, incident)} wait in {shared_call(divergence, incident)}, which does not finish on a GPU"
+    )
     finding = _finding(divergence, (), summary, WEAK, incident)
-    yield replace(finding, headlines=with_endings(plain, "; start times were not recorded, so it is not known whose"))
+    yield replace(
+        finding, headlines=with_endings(plain, "; start times were not recorded, so it is not known on which one")
+    )
 
 
 def _message_stuck(divergence: Divergence, ends: tuple[int, int], incident: Incident) -> Iterator[Finding]:
@@ -144,7 +148,11 @@ def _message_stuck(divergence: Divergence, ends: tuple[int, int], incident: Inci
     held = tuple(r for r in ends if all(p.op.state is OpState.SCHEDULED for p in stands[r]))
     if timed and len(held) == 1 and set(here.values()) == {OpState.SCHEDULED, OpState.STARTED}:
         told = f"both ends issued {describe_slot(divergence)}; {name_ranks(held)} never started it: earlier work occupies the GPU"
-        yield _with_faults(_finding(divergence, held, told, STRONG, incident), _faults(held, incident), failed=True)
+        place = next((p for c in divergence.cohorts if (p := plain_place(c.stack))), None)
+        plain = f"the GPU of {plain_ranks(held)} never started the message {ends[0]}->{ends[1]}{f' ({place})' if place else ''}"
+        endings = with_endings(plain, ", which the other end runs: earlier work there has not finished")
+        finding = replace(_finding(divergence, held, told, STRONG, incident), headlines=endings)
+        yield _with_faults(finding, _faults(held, incident), failed=True)
 
 
 def _faults(ranks: tuple[int, ...], incident: Incident) -> list[GpuFault]:

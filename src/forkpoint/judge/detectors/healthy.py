@@ -71,11 +71,26 @@ def _well_by_logs(incident: Incident) -> str | None:
     """What logs alone show of a job that did not fail; None: they do not show it."""
     if _find_failures(incident) or stands_still(incident) or find_odd_restored(incident):
         return None
-    if incident.timeline.traces:
-        in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
-        ended = in_flight and not incident.outlived_timeout and _say_done(incident) >= set(incident.timeline.world)
-        return "every rank logged that it was done; the dumps were taken while the job ran" if ended else None
-    return _ended_or_stopped(incident)
+    return _ran_on(incident) if incident.timeline.traces else _ended_or_stopped(incident)
+
+
+def _ran_on(incident: Incident) -> str | None:
+    """After its dumps were taken, by its logs; or while they were taken, one after another."""
+    in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
+    if not in_flight or incident.outlived_timeout:
+        return None
+    timeline, world = incident.timeline, set(incident.timeline.world)
+    if _say_done(incident) >= world:
+        return "every rank logged that it was done; the dumps were taken while the job ran"
+    early = [r for r in timeline.blind if not (timeline.traces[r].cut or timeline.traces[r].is_partial)]
+    if (
+        not timeline.world_known or len(world) < 3 or len(early) < len(world) - 1
+    ):  # the last dump has nothing to compare with
+        return None
+    behind = {one.rank: one.behind for one in incident.capture.set_aside if one.behind > 0}
+    between = f", and each rank {min(behind.values())} or more between its two dumps" if behind.keys() >= world else ""
+    told = f"{len(early)} of {len(world)} ranks made more calls after their dumps were taken, as later dumps show"
+    return f"{told}{between}; no log reports a failure"
 
 
 def _ended_or_stopped(incident: Incident) -> str | None:
@@ -107,7 +122,7 @@ def _well_by_values(values: Values) -> Iterator[Finding]:
     if values.forensics:
         first, last = values.forensics[0], values.forensics[0].steps[-1:]
         cited += [Evidence(first.file, first.rank, f"line {s.line}", f"step {s.step}: in line") for s in last]
-        said.append("no loss or gradient was out of line before reduction in the steps that are kept")
+        said.append("no loss or gradient was abnormal before reduction in the steps that are kept")
     yield _finding("; ".join(said), tuple(cited), detector="values")
 
 

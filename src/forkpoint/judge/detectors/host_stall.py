@@ -20,9 +20,10 @@ Fix
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import takewhile
 
 from forkpoint.diverge.replicas import Replicas
+from forkpoint.evidence.stacks.shapes import find_last_call
+from forkpoint.judge.asking import stack_of
 from forkpoint.judge.blame import TIMEOUTS, cut_off, is_connecting, uses_gloo
 from forkpoint.judge.calls import may_differ_unseen
 from forkpoint.judge.cite import (
@@ -36,9 +37,10 @@ from forkpoint.judge.cite import (
     describe_stack,
     events_of,
     live_stack,
+    verb,
 )
 from forkpoint.judge.departures import missing_from
-from forkpoint.judge.log_lines import (
+from forkpoint.judge.late_ranks import (
     came_later,
     find_missed,
     find_who_did_not_come,
@@ -58,22 +60,20 @@ from forkpoint.judge.stacks import (
     waits_for_all,
     waits_for_gpu,
 )
+from forkpoint.judge.stall_headlines import stall_headlines
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
-from forkpoint.judge.telling import they_wait, wait_for
+from forkpoint.judge.telling import wait_for
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import (
     bare_name,
     find_parting,
-    is_user_code,
     same_function,
-    short_name,
     user_frames,
-    without_runtime,
 )
-from forkpoint.model.headline import UNKNOWN_CALL, plain_call, plain_place, plain_ranks, quoted, with_endings
+from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
-from forkpoint.model.op import Frame, Stack
+from forkpoint.model.op import Stack
 from forkpoint.model.timeline import Gap
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe, Symptom
 from forkpoint.model.world import name_ranks
@@ -149,8 +149,11 @@ def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
 def _may_wait_for_partner(rank: int, incident: Incident) -> bool:
     """A rank with which it exchanges messages is held in a call that this rank has no part in, or one of the two left no whole dump:
     it may be blocked in a message that is not recorded, so that having nothing pending proves nothing. Counters do not count messages.
+    Not if its dump is whole and its replicas show that its next call is a collective.
     """
     timeline = incident.timeline
+    if rank not in timeline.blind and Replicas(timeline).owe_collective(rank):
+        return False
     partners = {end for c in timeline.traces[rank].channels for end in (c.source, c.destination)} - {rank}
     if partners and any(end not in timeline.traces or end in timeline.blind for end in (rank, *partners)):
         return True
@@ -200,6 +203,9 @@ def _must_belong(ranks: tuple[int, ...], divergence: Divergence, incident: Incid
     )
 
 
+_JOIN = "init_process_group"
+
+
 def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     """No recorded call is pending: every rank is seen, some wait for others, and what holds the few that do not is plain."""
     stacks = {s.rank: s for s in sorted(incident.capture.stacks, key=lambda s: (s.file, s.line))}
@@ -214,6 +220,8 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     )
     if not held or len(held) + len(waiting) < len(stacks) or not outvoted or is_connecting(incident):
         return
+    if waiting and all(any(bare_name(f) == _JOIN for f in find_last_call(live.stack)) for live in waiting):
+        return  # whoever is not there when the job begins never joined it
     if has_ops(incident) and not stands_still(incident):
         return  # a job that goes on may be seen so, too
     yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
@@ -294,10 +302,13 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     barrier, and they lived until their launcher stopped them.
     """
     if (worked := find_worked_on(incident)) and worked.retries:
-        tries = f"rank {worked.rank} was still trying the same thing again {worked.seconds} s after the last line of {worked.waited}"
+        who, was = name_ranks(worked.ranks), verb(worked.ranks, "was", "were")
+        tries = (
+            f"{who} {was} still trying the same thing again {worked.seconds} s after the last line of {worked.waited}"
+        )
         gave_up = f"{tries}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
-        plain = f"rank {worked.rank} kept trying the same thing again while {worked.waited} waited for it and gave up"
-        finding = replace(_finding((worked.rank,), [], incident), summary=gave_up, evidence=worked.evidence)
+        plain = f"{plain_ranks(worked.ranks)} kept trying the same thing again while {worked.waited} waited and gave up"
+        finding = replace(_finding(worked.ranks, [], incident), summary=gave_up, evidence=worked.evidence)
         yield replace(finding, headlines=with_endings(plain, f" after {worked.timeout_ms / 1000:g} s"))
         return
     ranks, told = find_missed(incident)
@@ -332,52 +343,11 @@ def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Inciden
         action=_action(stacks, held=bool(gil)),
         evidence=(*proof, *(cite_divergence(divergence, incident) if divergence else ())),
         divergence=divergence,
-        probes=(Probe(f"py-spy dump --pid <pid of rank {behind[0]}> while it hangs"),),
+        probes=(Probe(stack_of(behind[:1], incident)),),
         fixes=(Fix("move the work that holds this rank off the training thread, or give it a time limit"),),
         next=() if stacks else (f"py-spy dump --native --pid <pid of rank {behind[0]}>",),
-        headlines=_headlines(behind, stacks, incident),
+        headlines=stall_headlines(behind, stacks, incident),
     )
-
-
-def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incident) -> tuple[str, ...]:
-    """`Rank 3's host is in `loads` (data.py:88); the other 7 wait for it in all_reduce.`"""
-    wait = wait_for(incident.divergence, behind, incident) or _wait_by_stacks(behind, incident)
-    if not stacks:
-        return with_endings(f"{plain_ranks(behind)} did not reach the call in which the others wait", *wait)
-    place = plain_place(stacks[0].stack)
-    at = f" ({place})" if place else ""
-    doing = f"rank {stacks[0].rank} is still in {_what_is_called(stacks[0].stack)}{at}"
-    if bare_name(without_runtime(stacks[0].stack)[0]) == "_shutdown" and not place:  # threading's, at the program's end
-        kept = {plain_place(other) for _, other in stacks[0].others} - {None}
-        at = f" ({kept.pop()})" if len(kept) == 1 else ""
-        doing = f"rank {stacks[0].rank} has ended its program, and its process waits for another of its threads{at}"
-    if len(behind) > 1:
-        return with_endings(f"{plain_ranks(behind)} did not reach the call of the others", f"; {doing}")
-    return (*with_endings(doing, *wait), *with_endings(f"{plain_ranks(behind)} is stuck on its host", *wait))
-
-
-def _wait_by_stacks(behind: tuple[int, ...], incident: Incident) -> tuple[str, ...]:
-    """As `wait_for`, where no call was recorded: the stacks show who waits, and where."""
-    found = [s for rank, s in find_standings(incident).items() if rank not in behind and is_waiting_for_ranks(s.stack)]
-    if incident.divergence is not None or not found:
-        return ()
-    calls, places = {plain_call(s.called) for s in found}, {plain_place(s.stack) for s in found}
-    within = f" in {calls.pop()}" if len(calls) == 1 and UNKNOWN_CALL not in calls else ""
-    they = they_wait([s.rank for s in found], behind, incident)
-    return (f"; {they}{within}", *(f" ({place})" for place in places if place and len(places) == 1))
-
-
-def _what_is_called(stack: Stack) -> str:
-    """`` `json.loads` ``: what the user's own line calls; the function of that line where it calls nothing."""
-    stack = without_runtime(stack)
-    inside = tuple(takewhile(lambda frame: not is_user_code(frame), stack))
-    called = (inside if len(inside) < len(stack) else stack[:1])[-1:] or stack[:1]
-    return next((quoted(_qualified(one) if inside else bare_name(one)) for one in called), None) or "a call"
-
-
-def _qualified(frame: Frame) -> str:
-    module = short_name(frame.filename.removesuffix("/__init__.py")).removesuffix(".py")
-    return f"{module}.{bare_name(frame)}" if module.isidentifier() else bare_name(frame)
 
 
 def _confidence(incident: Incident, *, proven: bool) -> float:

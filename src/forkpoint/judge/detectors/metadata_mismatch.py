@@ -205,7 +205,7 @@ def _headlines(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     if own is None or usual is None:
         what = "dtypes" if len({c.sizes for c in cohorts}) == 1 else "sizes"
         who = [plain_ranks(c.ranks) for c in cohorts]
-        against = f": those of {who[0]} against those of {who[1]}" if len(who) == 2 else ""
+        against = f": those of {who[1]} differ from those of {who[0]}" if len(who) == 2 else ""
         every = plain_ranks([rank for c in cohorts for rank in c.ranks])
         return with_endings(f"{every} called {_call(divergence)} with {what} that do not match", against, wrong)
     than, who = others(usual.ranks, own.ranks, incident), plain_ranks(own.ranks)

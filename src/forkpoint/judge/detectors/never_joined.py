@@ -28,9 +28,9 @@ from collections.abc import Iterator
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.judge.blame import is_connecting
-from forkpoint.judge.cite import LIKELY, STRONG, WEAK, cite_event, cite_remark, cite_stack
+from forkpoint.judge.cite import LIKELY, STRONG, WEAK, cite_event, cite_remark, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
-from forkpoint.judge.log_lines import is_quiet
+from forkpoint.judge.late_ranks import is_quiet
 from forkpoint.judge.machines import find_unanswering
 from forkpoint.judge.stacks import is_communicating, is_making_group
 from forkpoint.judge.telling import others, raised
@@ -137,13 +137,12 @@ def _headlines(
     joined = [rank for rank in incident.timeline.world if rank not in named]
     own = next((s for s in stacks if s.rank in named and plain_place(s.stack)), None)
     inside = quoted(bare_name(user_frames(own.stack)[0])) if own else None
-    who = "it is" if own and len(named) == 1 else f"rank {own.rank} is" if own else ""
-    stands = f": {who} still in {inside or 'its own code'} ({plain_place(own.stack)})" if own else ""
-    wait = (
-        f"; {others(joined, named, incident)} waited for {'it' if len(named) == 1 else 'them'} at start-up"
-        if joined
-        else ""
-    )
+    gave_up = any(event.exception and event.rank in joined for event in incident.capture.events)
+    who = "it" if own and len(named) == 1 else f"rank {own.rank}" if own else ""
+    at = f"{'was' if gave_up else 'is'} still in {inside or 'its own code'}"
+    stands = f": {who} {at} ({plain_place(own.stack)})" if own else ""
+    waits = "waited" if gave_up else verb(joined, "waits", "wait")
+    wait = f"; {others(joined, named, incident)} {waits} for {verb(named, 'it', 'them')} at start-up" if joined else ""
     who, reason = f"{plain_ranks(named)} never joined the job", failed.get(named[0])
     if reason is None or not reason.exception:
         return with_endings(who, stands, wait)

@@ -82,7 +82,9 @@ def find(incident: Incident) -> Iterator[Finding]:
     ):
         summary = f"two threads issue calls in {divergence.group}, and nothing puts them in order: {describe_slot(divergence)} does not finish"
         finding = replace(_finding(divergence, incident, summary, LIKELY), fixes=(_OWN_GROUP,))
-        yield replace(finding, headlines=with_endings(_THREADS, f"; {shared_call(divergence)} does not finish"))
+        yield replace(
+            finding, headlines=with_endings(_THREADS, f"; {shared_call(divergence, incident)} does not finish")
+        )
     elif divergence.how is PartingKind.CYCLE and _is_inversion(divergence, incident):
         ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:_SHOWN])
         more = " -> ..." if len(divergence.cycle) > _SHOWN else ""

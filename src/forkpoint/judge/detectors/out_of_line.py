@@ -23,7 +23,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     if first is not None:
         told = describe_out_of_line(first) if first.alike else f"{describe_out_of_line(first)}; {_reading(first)}"
         ranks = [one.rank for one in first.out]
-        seen = f"losses or gradients of {plain_ranks(ranks)} were out of line at step {first.step}"
+        seen = f"losses or gradients of {plain_ranks(ranks)} were abnormal at step {first.step}"
         yield inconclusive(told, cite_out_of_line(first, values), (what_to_recheck(first),), headlines=(seen,))
 
 

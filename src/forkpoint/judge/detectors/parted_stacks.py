@@ -7,6 +7,7 @@ from forkpoint.judge.path_headlines import tell_parted
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.stacks import find_parted_stacks
 from forkpoint.judge.symptom import has_ops
+from forkpoint.judge.telling import MOST_LIKELY
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Action, Finding
 from forkpoint.model.world import name_ranks
@@ -23,6 +24,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         "another branch was taken, or another size was used in a call that the others have finished"
     )
     fork, wanted = parted.divergence, what_would_decide(incident)
+    full, brief = tell_parted(parted, incident)
     yield inconclusive(
         summary,
         parted.evidence,
@@ -30,5 +32,5 @@ def find(incident: Incident) -> Iterator[Finding]:
         suspects=parted.odd,
         action=Action.FIX_CODE,
         divergence=fork,
-        headlines=tell_parted(parted, incident),
+        headlines=(f"{MOST_LIKELY}{full}", brief),
     )

@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from forkpoint.judge.calls import find_last_slot
 from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_divergence, cite_event, cite_remark, describe_slot, verb
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.judge.left_waiting import find_left_waiting
 from forkpoint.judge.machines import find_unanswering
 from forkpoint.judge.path_headlines import tell_departure
 from forkpoint.judge.telling import first_words, wait_for
@@ -52,11 +53,15 @@ def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
     if divergence is not None and divergence.how not in (PartingKind.ABSENCE, PartingKind.STUCK):
         return
-    if any(e.kind is LogKind.RENDEZVOUS for e in incident.capture.events):
-        return  # it may never have been there
+    if _may_never_have_come(incident):
+        return
     missing = missing_from(divergence, incident)
+    left = find_left_waiting(incident)
     lost = [
-        d for d in find_departed(incident) if d.how in _LOST and (d.rank in missing or _was_first(d, missing, incident))
+        d
+        for d in find_departed(incident)
+        if d.how in _LOST and (d.rank in missing or _was_first(d, missing, incident))
+        if d.event is not None or left is None or d.rank not in left.ranks  # its program came to its end by itself
     ]
     if not lost or (2 * len(lost) >= len(incident.timeline.world) and not _may_be_many(lost, incident)):
         return
@@ -81,6 +86,14 @@ def find(incident: Incident) -> Iterator[Finding]:
         next=_wanted(lost[0]),
         headlines=_headlines(lost, incident),
     )
+
+
+def _may_never_have_come(incident: Incident) -> bool:
+    """A rendezvous failed, and not that of another attempt, after the agent had seen or made workers end."""
+    ends = (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP)
+    first = {e.file: e.line for e in reversed(incident.capture.events) if e.kind in ends}
+    met = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS]
+    return any(e.line < first.get(e.file, e.line + 1) for e in met)
 
 
 def _was_first(lost: Departed, missing: tuple[int, ...], incident: Incident) -> bool:

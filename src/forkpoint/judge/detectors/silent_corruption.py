@@ -66,7 +66,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     if vote is not None:
         yield replace(_of_vote(vote, first, incident), headlines=_headlines(vote))
     elif first is not None and first.named is not None:
-        plain = f"the gradients of rank {first.named} alone were out of line at step {first.step}, and its data do not explain it"
+        plain = f"the gradients of rank {first.named} alone were abnormal at step {first.step}, and its data do not explain it"
         yield replace(_of_gradients(first, first.named, incident), headlines=(plain,))
 
 

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 
 from forkpoint.judge.blame import find_closings
 from forkpoint.judge.calls import late_ranks
-from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot
-from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on
+from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
+from forkpoint.judge.late_ranks import came_later, find_missed, find_worked_on
 from forkpoint.judge.stragglers import came_to_closed_doors, find_arrivals
 from forkpoint.judge.telling import others, shared_call
 from forkpoint.model.frames import user_place
-from forkpoint.model.headline import plain_place, plain_ranks, with_endings
+from forkpoint.model.headline import plain_place, plain_ranks
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -55,7 +55,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         fixes=(Fix("raise the timeout of this group above the longest honest wait, or shorten the work before it"),),
         headlines=(
             (
-                f"{plain_ranks(ranks)} reached {shared_call(divergence)} {_up_to(late)} s after "
+                f"{plain_ranks(ranks)} reached {shared_call(divergence, incident)} {_up_to(late)} s after "
                 f"{others([r for r in divergence.sides[0] if r not in late], ranks, incident)}, later than the timeout allows"
             ),
         ),
@@ -69,12 +69,13 @@ def _up_to(late: dict[int, float]) -> str:
 def _by_words(incident: Incident) -> Iterator[Finding]:
     """Logs alone: who went on working while the others waited, or came to a barrier when they had given up."""
     if (worked := find_worked_on(incident)) and not worked.retries:
-        told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of {worked.waited}, which waited for it"
-        gave_up = f" and gave up after {worked.timeout_ms / 1000:g} s"
-        plain = with_endings(
-            f"rank {worked.rank} was still working when {worked.waited}, which waited for it, had stopped", gave_up
+        who, was, it = name_ranks(worked.ranks), verb(worked.ranks, "was", "were"), verb(worked.ranks, "it", "them")
+        told = f"{who} {was} still working {worked.seconds} s after the last line of {worked.waited}, which waited for {it}"
+        gave_up = f"gave up after {worked.timeout_ms / 1000:g} s"
+        plain = (
+            f"{plain_ranks(worked.ranks)} {was} still working when {worked.waited}, which waited for {it}, {gave_up}"
         )
-        yield _told((worked.rank,), f"{told}{gave_up}", worked.evidence, plain)
+        yield _told(worked.ranks, f"{told} and {gave_up}", worked.evidence, (plain,))
         return
     if (came := _by_counters(incident)) is not None:
         yield came

@@ -47,7 +47,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     if cut and set(divergence.sides[0]) == set(incident.timeline.world):
         seen = "every rank reports that a peer closed its connection there, and none ended before that"
         finding = _finding(divergence, f"all members issued {describe_slot(divergence)}; {seen}", LIKELY, cut, incident)
-        plain = f"{everyone(divergence, incident)} were in {shared_call(divergence)} when their connections broke, and none had ended before"
+        plain = f"{everyone(divergence, incident)} were in {shared_call(divergence, incident)} when their connections broke, and none had ended before"
         yield replace(finding, headlines=(plain,))
         return
     events = network_events(incident)
@@ -58,7 +58,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     alike = f"all members issued {describe_slot(divergence)} and it does not finish"
     seen = "the logs have a network error before the timeout" if events else "it was running on every member"
     finding = _finding(divergence, f"{alike}; {seen}", STRONG if events else LIKELY, events, incident)
-    plain = f"{everyone(divergence, incident)} are in {shared_call(divergence)}, and it does not finish"
+    plain = f"{everyone(divergence, incident)} are in {shared_call(divergence, incident)}, and it does not finish"
     why = "; a network error came before the timeout" if events else "; it runs on every GPU, so data does not arrive"
     yield replace(finding, headlines=with_endings(plain, why))
 

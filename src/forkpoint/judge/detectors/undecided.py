@@ -9,6 +9,7 @@ from forkpoint.judge.symptom import dumps_are_empty, recorder_was_off, without_d
 from forkpoint.judge.telling import call_of, got_other_size
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
+from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Action, Finding
 from forkpoint.model.world import name_ranks
 
@@ -18,6 +19,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         _recorder_off(incident)
         or _refused_size(incident)
         or _parted_ops(incident)
+        or _failed_command(incident)
         or inconclusive(
             _state_nothing(incident), (), what_would_decide(incident), headlines=(_state_nothing(incident),)
         )
@@ -62,7 +64,7 @@ def _parted_ops(incident: Incident) -> Finding | None:
     if fork.how is PartingKind.METADATA:  # who differs is plain, and that it is the code, but not how
         odd = tuple(sorted(fork.odd))
         issuing = [c for c in fork.cohorts if c.op]
-        plain = ", ".join(f"{plain_ranks(c.ranks)} called {call_of(c)}" for c in issuing[:2])
+        plain = ", ".join(f"{plain_ranks(c.ranks)} called {call_of(c, incident)}" for c in issuing[:2])
         return inconclusive(
             _state_calls(fork),
             cited,
@@ -73,8 +75,19 @@ def _parted_ops(incident: Incident) -> Finding | None:
             headlines=(plain,) if len(issuing) == 2 else ("ranks made different calls",),
         )
     waits = [c for c in fork.cohorts if c.op and c.role is Role.WAITING]
-    seen = tuple(f"{plain_ranks(c.ranks)} {verb(c.ranks, 'waits', 'wait')} in {call_of(c)}" for c in waits[:1])
+    seen = tuple(
+        f"{plain_ranks(c.ranks)} {verb(c.ranks, 'waits', 'wait')} in {call_of(c, incident)}" for c in waits[:1]
+    )
     return inconclusive(_state_wait(fork, incident), cited, wanted, divergence=fork, headlines=seen)
+
+
+def _failed_command(incident: Incident) -> Finding | None:
+    ended = next((e for e in incident.capture.events if e.kind is LogKind.COMMAND_FAILED), None)
+    if ended is None or incident.timeline.traces:
+        return None
+    plain = f"{ended.text}, and nothing that was given shows why"
+    wanted = ("the last lines that it printed", *what_would_decide(incident))
+    return inconclusive(plain, (cite_event(ended),), wanted, headlines=(plain,))
 
 
 def _state_nothing(incident: Incident) -> str:
@@ -91,9 +104,10 @@ def _state_calls(divergence: Divergence) -> str:
         for c in divergence.cohorts
         if c.op
     ]
+    known = all(c.stack is not None for c in divergence.cohorts if c.op)
     return (
-        f"ranks issued different calls: at {describe_slot(divergence)} {', but '.join(calls[:3])}; without stacks nothing "
-        "shows whether they took different paths or passed different arguments"
+        f"ranks issued different calls: at {describe_slot(divergence)} {', but '.join(calls[:3])}; "
+        f"{'nothing' if known else 'without stacks nothing'} shows whether they took different paths or passed different arguments"
     )
 
 

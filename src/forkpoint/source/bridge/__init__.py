@@ -17,7 +17,7 @@ from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.arguments import find_argument, find_dispatched, find_order, find_passed, find_threads
 from forkpoint.source.bridge.fork import SURE, Fork, ForkKind, Weighed
-from forkpoint.source.bridge.leads import find_leads
+from forkpoint.source.bridge.leads import find_leads, find_taken
 from forkpoint.source.bridge.libraries import find_called_back, find_steering
 from forkpoint.source.bridge.passes import (
     find_unsynced,
@@ -29,8 +29,8 @@ from forkpoint.source.bridge.passes import (
 from forkpoint.source.bridge.places import find_places
 from forkpoint.source.bridge.printed import find_printed
 from forkpoint.source.bridge.search import ProgramFlow
-from forkpoint.source.bridge.separate import LEAST, find_separations, is_from_backward, weigh
-from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides, live_of, raised_by
+from forkpoint.source.bridge.separate import LEAST, find_separations, program_flow, weigh
+from forkpoint.source.bridge.sides import Chain, Sides, find_sides, live_of, raised_by
 from forkpoint.source.bridge.stuck import find_between, find_held, find_raised
 from forkpoint.source.bridge.undecided import find_undecided
 from forkpoint.source.syntax import shortened
@@ -49,7 +49,7 @@ def find_forks(incident: Incident, verdict: Verdict, analysis: Analysis) -> tupl
     """Forks, and notes on frames that the source does not match. Source of another version gives no forks."""
     if verdict.cause in {Cause.HEALTHY, Cause.TRANSPORT}:
         return (), ()
-    flow = _program_flow(incident, analysis)
+    flow = program_flow(incident.capture, analysis)
     found = list(_candidates(incident, verdict, flow))
     forks = _ranked([*found, *find_printed(incident, verdict, found, flow)])
     return () if flow.places.misfits else forks, tuple(flow.places.notes)
@@ -81,10 +81,16 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
                 yield from find_argument(chain, None, flow)
         case Cause.INCONCLUSIVE:
             yield from find_undecided(incident, verdict, flow)
+        case Cause.DIVERGENT_PATH if verdict.divergence is None:  # nothing recorded shows where they parted
+            yield from find_undecided(incident, verdict, flow)
         case _:
             pass
-    if not flow.places.chain(live_of(verdict.suspects, incident)) and verdict.cause is not Cause.INCONCLUSIVE:
-        yield from find_leads(incident, verdict, find_places(incident, verdict, flow), flow)
+    if verdict.cause is Cause.INCONCLUSIVE:
+        return
+    places = find_places(incident, verdict, flow)
+    yield from find_taken(incident, verdict, places, flow)
+    if not flow.places.chain(live_of(verdict.suspects, incident)):
+        yield from find_leads(incident, verdict, places, flow)
 
 
 def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[Weighed]:
@@ -128,15 +134,6 @@ def _stalled(incident: Incident, verdict: Verdict, sides: Sides | None, flow: Pr
     yield from find_between(before, now, verdict, flow)
 
 
-def _program_flow(incident: Incident, analysis: Analysis) -> ProgramFlow:
-    places = StackMap(analysis.program)
-    stacks = incident.timeline.tables.stacks.values()
-    chains = [places.chain(s) for s in stacks]
-    flow = ProgramFlow(analysis, places, any(is_from_backward(s, c) for s, c in zip(stacks, chains, strict=True)))
-    flow.learn(chains)
-    return flow
-
-
 def _ranked(found: list[Weighed]) -> tuple[Fork, ...]:
     best: dict[tuple[str, int], Weighed] = {}
     for weighed in found:
@@ -168,7 +165,7 @@ def attach_sites(
     first = f" {found[0].file}:{found[0].line}: {found[0].why}." if found and forks[0].confidence > SURE else ""
     told = forks[0].headlines if first and verdict.cause in _FORKED else ()
     if verdict.cause is Cause.ORDER_INVERSION and forks and forks[0].kind is not ForkKind.ORDER:
-        told = (*(f"{one}, so that calls come in different orders" for one in told), *told)
+        told = (*(f"{one}, so their calls come in different orders" for one in told), *told)
     attached = replace(
         verdict,
         headline=fit_headline(told, verdict.headline),

@@ -61,7 +61,7 @@ def _tell_branch(fork: Fork, separation: Separation, sides: Sides, place: str) -
         return [[f"{odd} and {usual} went different ways at {place}", *decided]]
     step, line = fork.step, plain_line(fork.function.module.path, fork.step.call.lineno) if fork.step else None
     word = exit_of(separation.usual.block) if separation.usual else None
-    if step is not None and line and _holds(turn, step):
+    if step is not None and line and holds(turn, step):
         return [[f"{odd} ran {_call(step)} at {line}, which {usual} skipped", *decided]]
     if step is not None and line and not turn.block:
         return [[f"{odd} skipped {_call(step)} at {line} that {usual} ran", *decided]]
@@ -129,6 +129,11 @@ def _tell_caught(fork: Fork, separation: Separation, sides: Sides, place: str) -
     name = (quoted(kinds) if any(letter.isupper() for letter in kinds) else None) or "an exception"
     if separation.turn is not separation.odd:
         return [[f"{usual} caught {name} at {place}, and {odd} did not"]]
+    step = fork.step
+    if step is not None and holds(separation.turn, step):  # what it ran there comes before what the others wait in
+        line = plain_line(fork.function.module.path, step.call.lineno)
+        ran = f"{odd} caught {name} at {place} and ran {_call(step)}"
+        return [[ran, f" at {line}" if line else "", f", which {usual} skipped"], [ran]]
     return [[f"{odd} caught {name} at {place} and went on without the {_call_of(sides)} of {usual}"]]
 
 
@@ -138,7 +143,7 @@ def _call_of(sides: Sides) -> str:
     return plain_call(op) if op is not None and " " not in op else "call"
 
 
-def _holds(turn: Turn, step: CommStep) -> bool:
+def holds(turn: Turn, step: CommStep) -> bool:
     """Whether the call is in what this side ran."""
     return any(step.call is node for statement in turn.block for node in ast.walk(statement))
 

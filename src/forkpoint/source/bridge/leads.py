@@ -6,6 +6,7 @@ failed, and reads what the program runs between the two. Every sentence says wha
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.model.frames import short_name
 from forkpoint.model.incident import Incident
@@ -15,7 +16,8 @@ from forkpoint.model.world import name_ranks
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
 from forkpoint.source.bridge.places import CallPlace
 from forkpoint.source.bridge.search import ProgramFlow
-from forkpoint.source.bridge.sides import Chain, CodeLine
+from forkpoint.source.bridge.separate import find_missing, weigh
+from forkpoint.source.bridge.sides import Chain, CodeLine, ForkSide, Sides, loops_left
 from forkpoint.source.bridge.waits import find_waits
 from forkpoint.source.bridge.why import (
     how_different,
@@ -41,7 +43,7 @@ _DEPTH = 4
 _ONLY, _ONE_OF_SOME = 0.8, 0.4
 """The only such place in what the rank ran, or one of several."""
 _DEEPER = 0.97
-_PRINTED_ODD = 0.85
+_PRINTED_ODD, _PRINTED_THERE = 0.85, 0.95
 _LEFT = 0.7
 _READ, _JOINS = 0.6, 0.3
 _STALLS = (Cause.HOST_STALL, Cause.STRAGGLER)
@@ -51,7 +53,7 @@ _READS = frozenset({"read", "read_text", "readlines", "load", "loads", "safe_loa
 def find_leads(incident: Incident, verdict: Verdict, places: list[CallPlace], flow: ProgramFlow) -> Iterator[Weighed]:
     """For a verdict, or for what a hypothesis supposes. Nothing where the suspects' own stacks tell more."""
     peers = next((p for p in places if not set(p.ranks) & set(verdict.suspects)), None)
-    words = read_words(incident, flow)
+    words = read_words(incident.capture, flow)
     last = next((words[r][-1] for r in verdict.suspects if words.get(r)), None)
     if verdict.cause in {Cause.NEVER_JOINED, Cause.SILENT_CORRUPTION}:
         yield from _printed_otherwise(words, verdict, flow)
@@ -135,37 +137,36 @@ def _left_behind(
         return
     who, others = name_ranks(verdict.suspects, 2), name_ranks(peers.failed, 2)
     printed = f'{who} had printed "{shortened(last.text, _SHOWN)}", which comes after it'
-    for place, is_left in _past(flow.places.chain(stack_of(last, flow)), peers.chain):
-        for node in enclosing(place.line, place.function):
-            if isinstance(node, Loop) and is_left(node):
-                reasons, differs = how_different(node, test_of(node), place.function, flow.analysis)
-                over = tell_condition(test_of(node), place.function)
-                told = f"{who} had left the loop over {over}, and {others} ran another round: {printed}"
-                fork = Fork(ForkKind.LOOP, place.function, node, test_of(node), reasons, None, None, 0.0, told)
-                yield Weighed(fork, max(differs, _LEFT))
-                return
-
-
-def _past(after: Chain, inside: Chain) -> Iterator[tuple[CodeLine, "_IsLeft"]]:
-    """The lines of `inside` that are over when the program comes to the line at which `after` parts from it."""
-    shared = next((i for i, (a, b) in enumerate(zip(after, inside, strict=False)) if a != b), None)
-    if shared is None or after[shared].function is not inside[shared].function:
+    for node, function in loops_left(flow.places.chain(stack_of(last, flow)), peers.chain):
+        reasons, differs = how_different(node, test_of(node), function, flow.analysis)
+        over = tell_condition(test_of(node), function)
+        told = f"{who} had left the loop over {over}, and {others} ran another round: {printed}"
+        yield Weighed(
+            Fork(ForkKind.LOOP, function, node, test_of(node), reasons, None, None, 0.0, told), max(differs, _LEFT)
+        )
         return
-    if after[shared].line <= inside[shared].line:
+
+
+def find_taken(incident: Incident, verdict: Verdict, places: list[CallPlace], flow: ProgramFlow) -> Iterator[Weighed]:
+    """The branch in which the suspects printed their last line, and which leaves out the call of their peers."""
+    suspects = verdict.suspects
+    if not any(way.rank in suspects for way in incident.capture.source.other_ways):
         return
-    for place in reversed(inside[shared + 1 :]):
-        yield place, _IsLeft(0)
-    yield inside[shared], _IsLeft(after[shared].line)
-
-
-class _IsLeft:
-    """Whether a loop is over at this line of its function; 0: the whole function is."""
-
-    def __init__(self, line: int) -> None:
-        self.line = line
-
-    def __call__(self, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
-        return not self.line or self.line > (loop.end_lineno or loop.lineno)
+    words = read_words(incident.capture, flow)
+    last = next((words[r][-1] for r in suspects if words.get(r)), None)
+    if last is None:
+        return
+    for place in places:
+        if not set(suspects).isdisjoint(place.ranks):
+            continue
+        usual = ForkSide(place.ranks, place.cohort, None, place.stack, None, None, recorded=False)
+        odd = ForkSide(suspects, None, None, stack_of(last, flow), None, None, recorded=False)
+        for separation in find_missing(place.chain, flow):
+            turn = separation.odd
+            if turn is not None and not isinstance(turn.node, Loop) and last.is_printed_in(turn.block):
+                weighed = weigh(separation, Sides(usual, odd, ()), flow.analysis)
+                printed = f'{weighed.fork.sentence}; there it printed "{shortened(last.text, _SHOWN)}"'
+                yield Weighed(replace(weighed.fork, sentence=printed), max(weighed.weight, _PRINTED_THERE))
 
 
 def _printed_otherwise(words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:

@@ -32,7 +32,7 @@ def find_places(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> list
     known: set[int] = set()
     for number, cohort in enumerate(cohorts):
         chain = flow.places.chain(cohort.stack)
-        if chain and cohort.stack:
+        if chain and cohort.stack and cohort.op:  # those without are not in this call: it is the last that they made
             known.update(cohort.ranks)
             before = found.get(chain, CallPlace(chain, cohort.stack, (), number, ()))
             found[chain] = replace(before, waiting=(*before.waiting, *cohort.ranks))

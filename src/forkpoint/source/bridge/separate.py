@@ -4,13 +4,14 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from forkpoint.model.capture import Capture
 from forkpoint.model.headline import UNKNOWN_CALL
 from forkpoint.model.op import Stack
 from forkpoint.model.world import name_ranks
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.branches import CommStep, name_step
 from forkpoint.source.bridge.fork import Fork, ForkKind, Separation, Weighed
-from forkpoint.source.bridge.headlines import tell_fork
+from forkpoint.source.bridge.headlines import holds, tell_fork
 from forkpoint.source.bridge.search import FAR, PASSED, ROUND, Called, ProgramFlow, Region, State, explore, find_states
 from forkpoint.source.bridge.sides import Chain, ForkSide, Sides, StackMap, outermost
 from forkpoint.source.bridge.why import because, can_change, how_caught, how_different, tell_condition
@@ -48,6 +49,16 @@ def _odd_chain(odd: ForkSide, places: StackMap) -> Chain:
     if chain or (odd.op is not None and odd.stack is not None):
         return chain
     return places.chain(odd.raised.stack) if odd.raised else places.chain(odd.live)
+
+
+def program_flow(capture: Capture, analysis: Analysis) -> ProgramFlow:
+    """The program's control flow, with what recorded stacks show of it."""
+    places = StackMap(analysis.program)
+    stacks = capture.tables.stacks.values()
+    chains = [places.chain(s) for s in stacks]
+    flow = ProgramFlow(analysis, places, any(is_from_backward(s, c) for s, c in zip(stacks, chains, strict=True)))
+    flow.learn(chains)
+    return flow
 
 
 def is_from_backward(stack: Stack | None, chain: Chain) -> bool:
@@ -271,7 +282,8 @@ def _describe(kind: ForkKind, separation: Separation, step: CommStep | None, sid
     match kind:
         case ForkKind.CAUGHT:
             caught = tell_condition(getattr(turn.node, "type", None), separation.function)
-            happened = f"{odd} caught {caught} here and went on without {call}"
+            ran = step is not None and holds(turn, step)
+            happened = f"{odd} caught {caught} here and {'ran' if ran else 'went on without'} {call}"
             if turn is not separation.odd:
                 happened = f"{usual} caught {caught} here and {odd} did not"
         case ForkKind.LOOP:

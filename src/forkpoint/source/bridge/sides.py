@@ -1,6 +1,6 @@
 """The two sides at the fork: the usual ranks, the odd ones, what both did before, and their stacks as lines of the source."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from forkpoint.model.verdict import Verdict
 from forkpoint.source.code import Function, Module
 from forkpoint.source.flow import ControlFlow, Point
 from forkpoint.source.program import Program
+from forkpoint.source.syntax import Loop, enclosing
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Stack frames -> lines of the source that was given.
@@ -103,6 +104,20 @@ def outermost(chains: Iterable[Chain]) -> Function | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The two sides at the fork: the usual ranks, the odd ones, and what both did before.
+
+
+def loops_left(after: Chain, inside: Chain) -> Iterator[tuple[Loop, Function]]:
+    """Loops around the calls of `inside` that are over when the program comes to the line at which `after` parts from it."""
+    shared = next((i for i, (a, b) in enumerate(zip(after, inside, strict=False)) if a != b), None)
+    if shared is None or after[shared].function is not inside[shared].function:
+        return
+    if after[shared].line <= inside[shared].line:
+        return
+    deeper = [(place, 0) for place in reversed(inside[shared + 1 :])]
+    for place, line in (*deeper, (inside[shared], after[shared].line)):
+        for node in enclosing(place.line, place.function):
+            if isinstance(node, Loop) and (not line or line > (node.end_lineno or node.lineno)):
+                yield node, place.function
 
 
 @dataclass(frozen=True, slots=True)

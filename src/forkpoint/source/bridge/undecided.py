@@ -39,7 +39,8 @@ def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> I
     places = find_places(incident, verdict, flow)
     yield from _standing(places, incident, flow)
     for supposed in _supposed(verdict):
-        yield from (_perhaps(w) for w in find_held(incident, supposed, flow))
+        if supposed.cause not in _CALLS:  # it waits for ranks, and is not stuck
+            yield from (_perhaps(w) for w in find_held(incident, supposed, flow))
         yield from (_perhaps(w) for w in find_leads(incident, supposed, places, flow))
     if any(left_gradients_out(raised_by((rank,), incident)) for rank in incident.timeline.world):
         yield from find_unused(None, flow)
@@ -48,14 +49,15 @@ def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> I
         return
     is_path = not likely or bool(likely & {*_CALLS})
     if len(places) > 1 and is_path:
-        yield from _between(places[0], places[1], flow)
+        yield from _between(places[0], places[1], verdict, flow)
     in_order = any(Cause.ORDER_INVERSION in (h.cause, *h.alternatives) for h in verdict.hypotheses[:2])
     for place in places[:_MOST_PLACES]:
         yield from _missing(place, flow)
         if in_order and place.chain:
             yield from (_perhaps(w) for w in find_order(place.chain, place.cohort, flow, at_call=False))
         if Cause.METADATA_MISMATCH in likely and not flow.places.outside(place.stack):
-            yield from (_perhaps(w, _usual(w.fork)) for w in find_argument(place.chain, place.cohort, flow))
+            likelier = 1.0 if verdict.hypotheses[0].cause is Cause.METADATA_MISMATCH else _PERHAPS
+            yield from (_perhaps(w, _usual(w.fork) * likelier) for w in find_argument(place.chain, place.cohort, flow))
     if _is_in_library(incident, verdict, flow) and is_path:
         yield from (replace(w, weight=w.weight * _PERHAPS) for w in find_steering(None, flow))
 
@@ -80,14 +82,17 @@ def _standing(places: list[CallPlace], incident: Incident, flow: ProgramFlow) ->
             yield Weighed(fork, _ALONE if alone and not place.waiting else _HERE)
 
 
-def _between(one: CallPlace, other: CallPlace, flow: ProgramFlow) -> Iterator[Weighed]:
-    """Decisions after which a rank comes to one of two calls and not to the other."""
+def _between(one: CallPlace, other: CallPlace, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Decisions after which a rank comes to one of two calls and not to the other; without a reason why ranks decide differently
+    only where it is known who did.
+    """
     first, second = (ForkSide(p.ranks, p.cohort, "call", p.stack, None, None, recorded=False) for p in (one, other))
     sides = Sides(first, second, (), named=False)
     for separation in find_separations(sides, flow):
         weighed = weigh(separation, sides, flow.analysis)
-        if weighed.fork.reasons:
-            yield _perhaps(weighed, _usual(weighed.fork))
+        if weighed.fork.reasons or verdict.suspects:
+            told = _perhaps(weighed, _usual(weighed.fork))
+            yield replace(told, weight=weighed.weight) if verdict.suspects else told
 
 
 def _missing(place: CallPlace, flow: ProgramFlow) -> Iterator[Weighed]:

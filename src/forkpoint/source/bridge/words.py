@@ -2,14 +2,15 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from forkpoint.model.incident import Incident
+from forkpoint.model.capture import Capture
 from forkpoint.model.op import Frame, Stack
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import all_arguments, last_word
+from forkpoint.source.syntax import all_arguments, last_word, names_in
 
 _PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
                      "log_rank", "print_rank"})  # fmt: skip
@@ -36,19 +37,34 @@ class Spoken:
 
     text: str
     message: Message
+    file: str
+    line: int
 
     @property
     def numbers(self) -> tuple[str, ...]:
         return tuple(_NUMBER.findall(self.text))
 
+    def is_printed_in(self, block: Sequence[ast.stmt]) -> bool:
+        return any(self.message.call in ast.walk(statement) for statement in block)
+
 
 def find_messages(flow: ProgramFlow) -> Iterator[Message]:
-    for function in flow.analysis.program.functions():
+    functions = list(flow.analysis.program.functions())
+    own = frozenset(function.short for function in functions if _prints_parameter(function))
+    for function in functions:
         for call in function.calls:
-            if last_word(call.func) in _PRINTS:
+            if last_word(call.func) in _PRINTS | own:
                 fits = next(filter(None, map(_pattern, all_arguments(call))), None)
                 if fits is not None:
                     yield Message(call, function, fits)
+
+
+def _prints_parameter(function: Function) -> bool:
+    """`def say(text): print(f"{now()} w{rank} {text}")`: what it is given is what it prints."""
+    printed = [a for call in function.calls if last_word(call.func) in _PRINTS for a in all_arguments(call)]
+    rest = function.node.args.vararg if isinstance(function.node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+    given = {*function.params, *([rest.arg] if rest else [])}
+    return any(names_in(argument) & given for argument in printed)
 
 
 def _pattern(expr: ast.expr) -> re.Pattern[str] | None:
@@ -69,13 +85,14 @@ def _pattern(expr: ast.expr) -> re.Pattern[str] | None:
     return re.compile(".{0,200}?".join(map(re.escape, written))) if letters >= _LEAST else None
 
 
-def read_words(incident: Incident, flow: ProgramFlow) -> dict[int, list[Spoken]]:
+def read_words(capture: Capture, flow: ProgramFlow) -> dict[int, list[Spoken]]:
     """By rank, in order: its lines that exactly one call of the source prints."""
     messages = sorted(find_messages(flow), key=lambda m: -len(m.fits.pattern))
-    owners = dict(incident.capture.logs)
+    shared = Counter(file for file, _ in capture.logs)
+    owners = {file: rank for file, rank in capture.logs if shared[file] == 1}
     known: dict[str, Message | None] = {}
     found: dict[int, list[Spoken]] = {}
-    for file, lines in list(incident.capture.printed.items())[:_MOST_LOGS] if messages else ():
+    for file, lines in list(capture.printed.items())[:_MOST_LOGS] if messages else ():
         for line in lines:
             rank = line.rank if line.rank is not None else owners.get(file)
             form = plain(line.text)
@@ -84,7 +101,7 @@ def read_words(incident: Incident, flow: ProgramFlow) -> dict[int, list[Spoken]]
             message = known[form]
             fit = message.fits.search(line.text) if message else None
             if rank is not None and message is not None and fit is not None:
-                found.setdefault(rank, []).append(Spoken(line.text[fit.start() :], message))
+                found.setdefault(rank, []).append(Spoken(line.text[fit.start() :], message, file, line.line))
     return found
 
 

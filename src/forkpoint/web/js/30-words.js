@@ -28,7 +28,7 @@ const ACTIONS = {
 
 // Index: the state code of the picture. `worst` orders them where one pixel stands for many ranks.
 const STATES = [
-  { name: "silent", letter: "S", worst: 3, says: "no dump, nothing known" },
+  { name: "silent", letter: "S", worst: 3, says: "no dump" },
   { name: "waiting", letter: "W", worst: 1, says: "in the operation, waiting for others" },
   { name: "ahead", letter: "A", worst: 2, says: "past the point where others are" },
   { name: "behind", letter: "B", worst: 6, says: "has not reached it" },

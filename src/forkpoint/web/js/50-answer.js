@@ -42,9 +42,14 @@ function who(view) {
 function standing(view, rank, cohort) {
   const state = STATES[view.job.state[view.indexOf.get(rank)]];
   if (view.job.drawn && state.name === "lost") return state.says;
-  if (!cohort) return view.job.drawn ? state.says : "";
+  if (!cohort) return view.job.drawn && !isCited(view.verdict, rank) ? state.says : "";
   if (cohort.op !== null) return `${cohort.state ?? cohort.role} ${cohort.op} ${sizesText(cohort.sizes)}`;
   return `${cohort.role}${cohort.where ? `: ${cohort.where}` : ""}`;
+}
+
+/** Its stack, its log or its values say more than that it left no dump. */
+function isCited(verdict, rank) {
+  return verdict.evidence.some((item) => item.rank === rank);
 }
 
 function sizesText(sizes) {
@@ -59,6 +64,7 @@ function where(verdict) {
   const site = verdict.sites[0];
   const code = site ? make("code", "", `${fileName(site.file)}:${site.line} ${site.function}`) : null;
   const divergence = verdict.divergence;
+  if (verdict.cause === "silent-corruption") return ["In values, not in calls", code];
   if (!divergence) return site ? [`${fileName(site.file)}:${site.line}`, `in ${site.function}`] : ["No divergence was found"];
   const group = divergence.group.desc || divergence.group.name;
   const place = divergence.channel

@@ -31,6 +31,7 @@ async function main() {
 /** Makes the drawn pictures; returns what redraws them all. */
 function drawn(view) {
   if (!view.job.ranks.length) return withoutPictures("No rank is known, so there is nothing to draw.");
+  if (view.job.state.every((state) => STATES[state].name === "silent")) return withoutRanks();
   const mesh = new Mesh(view);
   const skyline = view.job.groups.length ? new Skyline(view) : null;
   const heat = view.job.groups.length ? new HeatMap(view) : null;
@@ -60,6 +61,13 @@ function listenToPrinter(view) {
   matchMedia("print").addEventListener("change", (event) => paper(event.matches));
   window.addEventListener("beforeprint", () => paper(true));
   window.addEventListener("afterprint", () => paper(false));
+}
+
+/** Nothing was recorded of any rank: stacks, logs or values alone have panels of their own. */
+function withoutRanks() {
+  ["mesh", "legend", "bar"].forEach(leaveOut);
+  withoutProgress();
+  return () => {};
 }
 
 function withoutProgress() {

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,20 +18,28 @@ from forkpoint.traces.dump import MAX_BYTES, decode, looks_like_dump
 
 POKE_EVERY_S = 60.0
 """As often as torch's own periodic dumper: a dump with stacks takes the GIL for 20 ms and more."""
-_PATIENCE_S = 5.0
-"""For all dumps together. The next look picks up those that take longer."""
+_PATIENCE_S = 8.0
+"""For all dumps together. torch looks at its pipe once a second, and imports torch._inductor before its first dump, for whose
+stacks it asks it: 4.7 s were measured, and more where its files were not cached. The next look picks up those that take longer.
+"""
 _AGAIN_S = 0.1
 _WRITERS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-_DEFAULTS = ("~/.cache/torch/comm_lib_trace_rank_", "~/.cache/torch/nccl_trace_rank_", "/tmp/nccl_trace_rank_")  # noqa: S108 - where torch writes
 
 _Version = tuple[int, int]
 """Time and size of a file."""
 
 
-def usual_prefixes() -> tuple[str, ...]:
-    """Where ranks write dumps: as the environment says, else the default of each torch release."""
-    told = tuple(os.environ[name] for name in _WRITERS if os.environ.get(name))
-    return told or tuple(os.path.expanduser(prefix) for prefix in _DEFAULTS)  # noqa: PTH111 - a prefix, not a path
+def told_prefixes(environ: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(environ[name] for name in _WRITERS if environ.get(name))
+
+
+def usual_prefixes(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Where a process with this environment writes dumps: as the environment says, else the default of each torch release."""
+    cache = f"{environ.get('HOME') or '/tmp'}/.cache"  # noqa: S108 - as torch does
+    newest = environ.get("XDG_CACHE_HOME") or cache
+    defaults = (f"{newest}/torch/comm_lib_trace_rank_", f"{cache}/torch/comm_lib_trace_rank_")
+    older = (f"{cache}/torch/nccl_trace_rank_", "/tmp/nccl_trace_rank_")  # noqa: S108 - as torch does
+    return told_prefixes(environ) or tuple(dict.fromkeys((*defaults, *older)))
 
 
 @dataclass(slots=True)
@@ -45,15 +53,35 @@ class _Rank:
     """It was asked, and has not written yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class PipeAnswers:
+    dumps: Mapping[int, Dump]
+    missing: tuple[tuple[int, str, str], ...]
+    """Rank, pipe, and why it has no new dump."""
+
+
 class Pipes:
     name = "pipe"
 
-    def __init__(self, stem: str, prefixes: Sequence[str], every_s: float = POKE_EVERY_S) -> None:
-        self._stem, self._prefixes, self._every_s = stem, tuple(prefixes), every_s
+    def __init__(
+        self,
+        stem: str,
+        prefixes: Sequence[str],
+        every_s: float = POKE_EVERY_S,
+        ranks: frozenset[int] | None = None,
+    ) -> None:
+        """`ranks`: only these are asked. None: all that have a pipe."""
+        self._stem, self._prefixes, self._every_s, self._only = stem, tuple(prefixes), every_s, ranks
         self._ranks: dict[int, _Rank] = {}
         self._poked: float | None = None
 
     def gather(self, spool: Spool, *, stacks: bool) -> Gathered:  # noqa: ARG002 - these dumps have stacks anyway
+        answers = self.ask(spool)
+        notes = () if self._ranks or answers.missing else (f"no pipe is called {self._stem}<rank>.pipe",)
+        return Gathered(tuple(answers.dumps.values()), notes=(*notes, *tell_missing(answers.missing)))
+
+    def ask(self, spool: Spool) -> PipeAnswers:
+        """Waits until all have written, or the patience is over."""
         missing: list[tuple[int, str, str]] = []
         now = time.monotonic()
         if self._poked is None or now - self._poked >= self._every_s:
@@ -66,16 +94,17 @@ class Pipes:
             if time.monotonic() > deadline:
                 break
             time.sleep(_AGAIN_S)
-        late = [
-            (n, r.pipe, f"no dump yet at {' or '.join(self._prefixes)}") for n, r in self._ranks.items() if r.is_due
-        ]
-        dumps = tuple(rank.dump for rank in self._ranks.values() if rank.dump)
-        notes = () if self._ranks or missing else (f"no pipe is called {self._stem}<rank>.pipe",)
-        return Gathered(dumps, notes=(*notes, *tell_missing([*missing, *late])))
+        older = ", nor where older releases write" if len(self._prefixes) > 1 else ""
+        yet = f"no dump yet at {self._prefixes[0]}<rank>{older}"
+        late = [(number, rank.pipe, yet) for number, rank in self._ranks.items() if rank.is_due]
+        dumps = {number: rank.dump for number, rank in self._ranks.items() if rank.dump}
+        return PipeAnswers(dumps, (*missing, *late))
 
     def _poke(self) -> list[tuple[int, str, str]]:
         missing: list[tuple[int, str, str]] = []
         for number, pipe in _find_pipes(self._stem):
+            if self._only is not None and number not in self._only:
+                continue
             before = {path: version for path in self._files(number) if (version := _version(path))}
             why = _write_byte(pipe)
             if why:

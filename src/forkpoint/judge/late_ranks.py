@@ -1,0 +1,180 @@
+"""Ranks for which others waited, by what logs say: who kept working meanwhile, and who did not come to a barrier."""
+
+import re
+
+from msgspec import Struct
+
+from forkpoint.evidence.text import find_time, read_stamp
+from forkpoint.judge.blame import TIMEOUTS, asked_for_id, cut_off, find_exits
+from forkpoint.judge.cite import cite_event, events_of, has_log
+from forkpoint.judge.contrast import find_lines
+from forkpoint.judge.printed_values import own_logs
+from forkpoint.judge.rounds import find_rounds, is_at_own_work
+from forkpoint.judge.stacks import find_standings, waits_for_all
+from forkpoint.model.frames import in_side_thread
+from forkpoint.model.incident import Incident, fact
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.verdict import Evidence
+from forkpoint.model.world import name_ranks
+
+_NUMBER = re.compile(r"\d{1,7}")
+_REPEATS = 3
+"""Lines in a row that speak of another try: one alone may be followed by success."""
+_CLOCK = re.compile(r"[\[(]?(\d\d):(\d\d):(\d\d)\b")
+"""A time without a date."""
+_RETRIES = re.compile(
+    r"\bretry|\bretries\b|\battempt\b|\b(?:still )?waiting (?:for|on)\b|\btry(?:ing)? again\b", re.IGNORECASE
+)
+_NEAR = 1_800_000_000.0
+"""Some second, to find a year that is not printed: all times here are of one job."""
+
+
+class WorkedOn(Struct, frozen=True):
+    """Ranks whose program went on printing while others waited, until they gave up."""
+
+    ranks: tuple[int, ...]
+    seconds: int
+    """How much later than those of all who waited their last lines are, at least."""
+    timeout_ms: int
+    evidence: tuple[Evidence, ...]
+    waited: str
+    """In words: who waited for it."""
+    retries: bool = False
+    """Its last lines say that it tries the same thing again and again, or waits for something."""
+
+
+def find_who_did_not_come(incident: Incident) -> int | None:
+    """The only rank that says nothing of a failure, where ranks gave up waiting, and all others with them or because they had gone.
+
+    A process that dies closes its connections at once, and then nobody waits until a timeout. One that waits for others gives up
+    like them, or loses its connections when they end. So it lived, and was in no call.
+    """
+    gave_up = find_gave_up(incident)
+    rest = set(incident.timeline.world) - gave_up.keys() - cut_off(incident)
+    failed = {e.rank for e in incident.capture.events if e.is_failure}
+    alone = len(rest) == 1 and len(gave_up) > 1 and not rest & failed and incident.timeline.unseen <= 1
+    ended = {rank for rank, end in find_exits(incident).items() if end.is_first}
+    return rest.pop() if alone and not rest & ended else None
+
+
+def find_gave_up(incident: Incident) -> dict[int, LogEvent]:
+    """Ranks that waited for others until a timeout, in a call or for its communicator."""
+    events = incident.capture.events
+    return {
+        e.rank: e for e in events if e.rank is not None and (e.kind in TIMEOUTS or (e.exception and asked_for_id(e)))
+    }
+
+
+class _Waited(Struct, frozen=True):
+    """Who went on while these ranks waited, and for what share of their timeout at least."""
+
+    ranks: tuple[int, ...]
+    others: list[int]
+    least: float
+
+
+def find_worked_on(incident: Incident) -> WorkedOn | None:
+    """Nothing of them speaks of a failure, and they went on for long after the last line of every rank that waited."""
+    gave_up, found = find_gave_up(incident), _who_was_waited_for(incident)
+    timeout_ms = max((_timeout_ms(event) for event in gave_up.values()), default=0)
+    own, others = ([_last_second(rank, incident) for rank in side] for side in (found.ranks, found.others))
+    known = [one for one in (*own, *others) if one is not None]
+    if not own or not timeout_ms or len(known) < len(own) + len(others) or len({one.dated for one in known}) > 1:
+        return None
+    later = min(one.second for one in known[: len(own)]) - max(one.second for one in known[len(own) :])
+    if later * 1000 < timeout_ms * found.least:
+        return None
+    said = [find_lines(incident)[rank] for rank in found.ranks]
+    cited = (*(lines[-1] for lines in said[:2]), *(cite_event(e) for e in list(gave_up.values())[:3]))
+    retries = all(len(lines) >= _REPEATS and all(_RETRIES.search(e.says) for e in lines[-_REPEATS:]) for lines in said)
+    everyone = len(found.others) + len(found.ranks) == len(incident.timeline.world)
+    return WorkedOn(
+        found.ranks, later, timeout_ms, cited, "the others" if everyone else name_ranks(found.others), retries
+    )
+
+
+def _who_was_waited_for(incident: Incident) -> _Waited:
+    rank, gave_up = find_who_did_not_come(incident), list(find_gave_up(incident))
+    if rank is not None:
+        return _Waited((rank,), [r for r in incident.timeline.world if r != rank], 0.5)
+    rank = _find_at_own_work(incident)
+    return _Waited(_find_behind(incident), gave_up, 0.5) if rank is None else _Waited((rank,), gave_up, 1)
+
+
+def _find_behind(incident: Incident) -> tuple[int, ...]:
+    """Ranks that had not come, by the rounds that they printed, to where others gave up in a call of the whole job. Nobody else may
+    have held these more than they did: none of these calls ends without every rank.
+    """
+    gave_up, standings = find_gave_up(incident), find_standings(incident)
+    inside = [standings[rank] for rank in gave_up if rank in standings]
+    if not inside or len(inside) < len(gave_up) or len({one.place for one in inside}) > 1:
+        return ()
+    if not all(waits_for_all(one) and not one.may_end_alone for one in inside):
+        return ()
+    rounds = [one for one in find_rounds(incident) if one.last.keys() >= gave_up.keys()]
+    behind = {rank for one in rounds for rank in one.behind()}
+    quiet = all(is_quiet(rank, incident) for rank in behind)
+    in_front = bool(rounds) and behind.isdisjoint(gave_up) and all(set(one.behind()) == behind for one in rounds)
+    return tuple(sorted(behind)) if quiet and in_front and behind.isdisjoint(cut_off(incident)) else ()
+
+
+def _find_at_own_work(incident: Incident) -> int | None:
+    """Some ranks were not heard, and all that were gave up in a call of the whole job, except one that is at work which it alone does.
+    Had it been in that call, it would have given up as well; and none of these calls ends without it.
+    """
+    gave_up, standings = find_gave_up(incident), find_standings(incident)
+    rest = sorted(set(own_logs(incident)) - gave_up.keys() - cut_off(incident))
+    inside = [standings[rank] for rank in gave_up if rank in standings]
+    if len(rest) != 1 or not gave_up or len(inside) < len(gave_up) or not is_quiet(rest[0], incident):
+        return None
+    for_all = all(waits_for_all(one) and not one.may_end_alone for one in inside)
+    return rest[0] if for_all and is_at_own_work(rest[0], set(gave_up), incident) else None
+
+
+@fact
+def find_missed(incident: Incident) -> tuple[tuple[int, ...], tuple[LogEvent, ...]]:
+    """Ranks that did not come to a monitored barrier, as rank 0 names them, and its words."""
+    told = tuple(e for e in incident.capture.events if e.kind is LogKind.BARRIER_MISSED and e.rank == 0)
+    return tuple(sorted({int(n) for e in told for n in _NUMBER.findall(e.detail("missing") or "")})), told
+
+
+def came_later(ranks: tuple[int, ...], incident: Incident) -> tuple[LogEvent, ...]:
+    """Their own words that they came to a barrier after all; empty unless all of them say so."""
+    came = [e for r in ranks for e in events_of(r, incident, LogKind.PEER_TIMEOUT) if e.pattern.startswith("barrier-")]
+    return tuple(came) if {e.rank for e in came} == set(ranks) else ()
+
+
+def were_alive(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
+    """Their launcher's word that it had to stop them, and none of their own of a failure; empty unless so for all."""
+    exits = find_exits(incident)
+    failed = {e.rank for e in incident.capture.events if e.is_failure and e.kind is not LogKind.BARRIER_MISSED}
+    stopped = [exits[r] for r in ranks if r in exits and exits[r].is_stopped and r not in failed]
+    return tuple(cite_event(end.event) for end in stopped) if len(stopped) == len(ranks) else ()
+
+
+def is_quiet(rank: int, incident: Incident) -> bool:
+    """Its whole log is there and reports no failure."""
+    failed = [e for e in incident.said.get(rank, ()) if e.is_failure and not in_side_thread(e.stack)]
+    cut = any(owner == rank and file in incident.capture.cut_logs for file, owner in incident.capture.logs)
+    return has_log(rank, incident) and not cut and not failed
+
+
+def _timeout_ms(event: LogEvent) -> int:
+    return event.work.timeout_ms if event.work else int(event.detail("ms") or 0)
+
+
+class _Said(Struct, frozen=True):
+    second: int
+    dated: bool
+    """Seconds since 1970; otherwise since midnight."""
+
+
+def _last_second(rank: int, incident: Incident) -> _Said | None:
+    """Of the last line that its program printed with a time."""
+    for line in reversed(find_lines(incident).get(rank, [])):
+        stamp = read_stamp(find_time(line.says) or "")
+        if stamp is not None and (second := stamp.seconds(_NEAR)) is not None:
+            return _Said(second, dated=True)
+        if clock := _CLOCK.match(line.says):
+            return _Said(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]), dated=False)
+    return None

@@ -1,0 +1,163 @@
+"""Capture + source -> SourceFacts: what the source says of the lines at which ranks were seen, before anybody is judged."""
+
+import ast
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from forkpoint.model.capture import Capture, OnTheWay, OtherWay, SourceFacts
+from forkpoint.model.frames import Lines, program_lines
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Origin
+from forkpoint.source.bridge.search import FAR, MAX_STATES, PASSED, ProgramFlow, State, explore
+from forkpoint.source.bridge.separate import find_missing, program_flow
+from forkpoint.source.bridge.sides import Chain, loops_left
+from forkpoint.source.bridge.words import Spoken, read_words, stack_of
+from forkpoint.source.code import Function
+from forkpoint.source.flow import Turn
+from forkpoint.source.sizes import are_fixed, are_own
+from forkpoint.source.syntax import Loop, enclosing, last_word, test_of
+
+_MAKE_GROUPS = frozenset(
+    {"new_group", "new_subgroups", "split_group", "init_device_mesh", "DeviceMesh", "initialize_model_parallel"}
+)
+_WHOLE = frozenset({"None", "WORLD"})
+
+
+_Words = dict[int, list[Spoken]]
+
+
+class _SeenPlace(Struct, frozen=True):
+    """Where ranks were seen, and the lines of the source that led there."""
+
+    lines: Lines
+    chain: Chain
+    ranks: set[int]
+
+
+def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
+    flow = program_flow(capture, analysis)
+    places = _find_places(capture, flow)
+    alone = not any(last_word(c.func) in _MAKE_GROUPS for f in analysis.program.functions() for c in f.calls)
+    whole = frozenset(one.lines for one in places) if alone else _places(places, analysis, _names_no_group)
+    words = {} if flow.places.misfits or capture.cut_logs else read_words(capture, flow)
+    return SourceFacts(
+        fixed_sizes=_places(places, analysis, are_fixed),
+        own_sizes=_places(places, analysis, are_own),
+        of_whole_job=whole,
+        other_ways=tuple(_other_ways(words, places, flow)),
+        on_the_way=tuple(_on_the_way(words, places, flow)),
+    )
+
+
+def _places(
+    places: list[_SeenPlace], analysis: Analysis, holds: Callable[[ast.Call, Function, Analysis], bool]
+) -> frozenset[Lines]:
+    """Where this holds for every call that communicates."""
+    return frozenset(one.lines for one in places if _all_at(one.chain, analysis, holds))
+
+
+def _find_places(capture: Capture, flow: ProgramFlow) -> list[_SeenPlace]:
+    found: dict[Lines, _SeenPlace] = {}
+    for seen in (*capture.stacks, *capture.events):
+        if chain := flow.places.chain(seen.stack):
+            lines = program_lines(seen.stack)
+            place = found.setdefault(lines, _SeenPlace(lines, chain, set()))
+            place.ranks.update(() if seen.rank is None else (seen.rank,))
+    return list(found.values())
+
+
+def _all_at(chain: Chain, analysis: Analysis, holds: Callable[[ast.Call, Function, Analysis], bool]) -> bool:
+    """It holds for every call on this line that communicates, and there is one."""
+    function, line = chain[-1].function, chain[-1].line
+    calls = [c for c in function.calls if c.lineno <= line <= (c.end_lineno or c.lineno)]
+    made = [c for c in calls if analysis.communication.api(c, function) is not None]
+    return bool(made) and all(holds(c, function, analysis) for c in made)
+
+
+def _names_no_group(call: ast.Call, function: Function, analysis: Analysis) -> bool:
+    """`dist.all_reduce(x)`: a call of the library itself, for all ranks."""
+    named = [k.value for k in call.keywords if k.arg in {"group", "mesh", "process_group"}]
+    dotted = analysis.resolver.dotted(call.func, function) or ""
+    return dotted.startswith("torch.distributed.") and all(
+        last_word(n) in _WHOLE or ast.unparse(n) == "None" for n in named
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks whose last line comes from a place that those who wait cannot have passed.
+
+
+def _other_ways(words: _Words, places: list[_SeenPlace], flow: ProgramFlow) -> Iterator[OtherWay]:
+    for place in places:
+        missing = [turn for separation in find_missing(place.chain, flow) if (turn := separation.odd) is not None]
+        for rank, said in sorted(words.items()):
+            waiting = [words.get(other, []) for other in place.ranks]
+            if rank in place.ranks or not _only_this_side_says(said, waiting, flow):
+                continue
+            if how := _how(said[-1], place.chain, missing, flow):
+                yield OtherWay(rank, place.lines, how, said[-1].file, said[-1].line, said[-1].text)
+
+
+def _on_the_way(words: _Words, places: list[_SeenPlace], flow: ProgramFlow) -> Iterator[OnTheWay]:
+    for place in places:
+        target = flow.state_of(place.chain)
+        for rank, said in sorted(words.items()) if target is not None else ():
+            last, waiting = said[-1], [words.get(other, []) for other in place.ranks]
+            times = {sum(s.message is last.message for s in theirs) for theirs in (said, *waiting)}
+            start = flow.state_of(_printed_at(last, place.chain, flow))
+            if rank in place.ranks or not waiting or len(times) > 1 or start is None or target is None:
+                continue
+            if explore(flow, [start]).distances([target]).get(start, FAR) < PASSED:
+                yield OnTheWay(rank, place.lines, last.file, last.line, last.text)
+
+
+def _only_this_side_says(said: list[Spoken], waiting: list[list[Spoken]], flow: ProgramFlow) -> bool:
+    """Those who wait did not print this message as often, and would have: they print in the same way, and not by their role."""
+    message = said[-1].message
+    own, prints = sum(s.message is message for s in said), last_word(message.call.func)
+    fewer = all(sum(s.message is message for s in theirs) < own for theirs in waiting)
+    heard = all(any(last_word(s.message.call.func) == prints for s in theirs) for theirs in waiting)
+    return bool(waiting) and fewer and heard and not _is_by_role(flow.places.chain(stack_of(said[-1], flow)), flow)
+
+
+def _is_by_role(chain: Chain, flow: ProgramFlow) -> bool:
+    """A condition on the way to this line depends on which rank it is."""
+    tests = [(test_of(node), place.function) for place in chain for node in enclosing(place.line, place.function)]
+    return any(
+        reason.origin is Origin.RANK
+        for test, function in tests
+        for reason in flow.analysis.differences.test(test, function).reasons
+    )
+
+
+def _how(last: Spoken, peers: Chain, missing: list[Turn], flow: ProgramFlow) -> str | None:
+    """How the rank that printed this line last had gone on without the call of its peers; None if it may still come, or if they wait
+    in a library that the source does not contain.
+    """
+    target = flow.state_of(peers)
+    if target is None or flow.op_at(target) is None or isinstance(target[1].node, ast.With | ast.AsyncWith):
+        return None
+    for turn in missing:
+        if last.is_printed_in(turn.block) and not isinstance(turn.node, Loop):
+            return f"took the branch at line {turn.node.lineno}, not the call"
+    after = _printed_at(last, peers, flow)
+    if not _makes_another_call_first(after, target, flow):
+        return None
+    return "had left the loop" if any(True for _ in loops_left(after, peers)) else "was past the call"
+
+
+def _printed_at(last: Spoken, peers: Chain, flow: ProgramFlow) -> Chain:
+    """The lines that led to this one: those of the peers, as far as nobody else in the source calls what printed it."""
+    own = flow.places.chain(stack_of(last, flow))
+    shared = next((n for n, line in enumerate(peers) if own and line.function is own[0].function), 0)
+    return (*peers[:shared], *own)
+
+
+def _makes_another_call_first(after: Chain, target: State, flow: ProgramFlow) -> bool:
+    """On every way from this line to the call the program communicates elsewhere, or there is no way."""
+    start = flow.state_of(after)
+    if start is None:
+        return False
+    region = explore(flow, [start])
+    return len(region.ways) < MAX_STATES and region.distances([target]).get(start, FAR) >= PASSED

@@ -1,0 +1,319 @@
+"""What the source says of the lines at which ranks were seen decides between readings that calls and stacks leave open."""
+
+import textwrap
+from pathlib import Path
+
+import forkpoint
+from forkpoint.model.capture import Capture, LiveStack, SourceFacts
+from forkpoint.model.frames import bare_name
+from forkpoint.model.verdict import Cause, Verdict
+from forkpoint.source.analysis import analyse
+from forkpoint.source.builtin_calls import name_builtins
+from forkpoint.source.program import read_program
+from forkpoint.source.witness import read_witness
+from looping import for_each
+from texts import TIMED_OUT, raised, stack
+
+HEAD = "import time, torch, torch.distributed as dist\n"
+
+
+class Job:
+    """A program, the logs and the stacks of its ranks. Marks such as `# call` in the program stand for line numbers."""
+
+    def __init__(self, folder: Path, program: str) -> None:
+        self.folder, self.text = folder, HEAD + textwrap.dedent(program)
+        self.source = folder / "source"
+        self.source.mkdir()
+        (self.source / "train.py").write_text(self.text)
+        self.given = folder / "given"
+        self.given.mkdir()
+
+    def line(self, mark: str) -> int:
+        return next(n for n, line in enumerate(self.text.split("\n"), 1) if f"# {mark}" in line)
+
+    def place(self, mark: str, function: str) -> tuple[str, int, str]:
+        return "/job/train.py", self.line(mark), function
+
+    def log(self, rank: int, text: str) -> None:
+        (self.given / f"log_rank_{rank}.txt").write_text(text)
+
+    def timed_out(self, rank: int, said: str, mark: str, function: str, call: str = "all_reduce") -> None:
+        text = raised(rank, TIMED_OUT, self.place(mark, function), call=call)
+        self.log(rank, said + text.replace("line 90", f"line {self.line('start')}"))
+
+    def stands(self, rank: int, mark: str, function: str, call: str | None = "all_reduce") -> None:
+        text = stack(self.place(mark, function), call=call).replace("line 90", f"line {self.line('start')}")
+        (self.given / f"stacks_rank_{rank}.txt").write_text(text)
+
+    def capture(self) -> Capture:
+        return forkpoint.read([str(self.given)])
+
+    def facts(self) -> SourceFacts:
+        return read_witness(self.capture(), analyse(read_program([str(self.source)])))
+
+    def verdict(self) -> Verdict:
+        return forkpoint.diagnose(self.capture(), source=[str(self.source)])
+
+    def without_source(self) -> Verdict:
+        return forkpoint.diagnose(self.capture())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The last line of a rank, from a place that its peers have not passed.
+
+BEGINS = "training begins\n"
+EPOCHS = """
+def main(loader, x, log):
+    log.info("training begins")
+    for epoch in range(9):
+        for batch in loader:
+            dist.all_reduce(x)  # call
+        log.info("epoch %d finished", epoch)
+        BETWEEN
+        log.info("epoch %d begins", epoch + 1)
+
+main([], None, None)  # start
+"""
+
+
+def epochs(folder: Path, between: str, *, others: int) -> Verdict:
+    """Rank 2 printed the end of an epoch, and nothing more; the others so many such lines before they gave up in the loop."""
+    job = Job(folder, EPOCHS.replace("BETWEEN", between))
+    for rank in (0, 1, 3):
+        job.timed_out(rank, BEGINS + "epoch 0 finished\nepoch 1 begins\n" * others, "call", "main")
+    job.log(2, BEGINS + "epoch 0 finished\n")
+    return job.verdict()
+
+
+def test_a_rank_whose_last_line_comes_after_the_loop_of_the_others_left_it(tmp_path: Path) -> None:
+    verdict = epochs(tmp_path, "dist.barrier()", others=0)
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (2,))
+    assert "rank 2 had left the loop in which the others wait (train.py:7)" in verdict.findings[0].summary
+
+
+def test_a_line_that_the_others_printed_as_often_is_no_other_way(tmp_path: Path) -> None:
+    assert epochs(tmp_path, "dist.barrier()", others=1).suspects == ()
+
+
+def test_a_rank_that_can_still_come_without_another_call_is_not_past_it(tmp_path: Path) -> None:
+    assert epochs(tmp_path, "time.sleep(0)", others=0).cause is not Cause.DIVERGENT_PATH
+
+
+def test_the_end_of_a_cut_log_is_not_the_last_line_that_was_printed(tmp_path: Path) -> None:
+    job = Job(tmp_path, EPOCHS.replace("BETWEEN", "dist.barrier()"))
+    for rank in (0, 1, 3):
+        job.timed_out(rank, BEGINS, "call", "main")
+    job.log(2, BEGINS + "epoch 0 finished\nepoch 1 beg")
+
+    assert job.facts().other_ways == ()
+
+
+BRANCH = """
+def main(loader, x, rank, log):
+    log.info("training begins")
+    for batch in loader:
+        if CONDITION:
+            log.info("skipped a batch of %d", len(batch))
+            continue
+        dist.all_reduce(x)  # call
+
+main([], None, dist.get_rank(), None)  # start
+"""
+
+
+def skipped(folder: Path, condition: str, ranks: tuple[int, ...], others: str = BEGINS) -> Job:
+    """What these ranks printed last; the rest gave up in the call."""
+    job = Job(folder, BRANCH.replace("CONDITION", condition))
+    for rank in range(4):
+        if rank in ranks:
+            job.log(rank, BEGINS + "skipped a batch of 12\n")
+        else:
+            job.timed_out(rank, others, "call", "main")
+    return job
+
+
+def test_a_rank_that_printed_from_the_other_branch_did_not_make_the_call(tmp_path: Path) -> None:
+    verdict = skipped(tmp_path, "batch.sum() > 3", (2,)).verdict()
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (2,))
+    assert verdict.headline.startswith("Rank 2 took the `continue` at train.py:8")
+    assert (verdict.sites[0].file, verdict.sites[0].line) == ("train.py", 6)
+    assert 'there it printed "skipped a batch of 12"' in (verdict.sites[0].why or "")
+
+
+def test_of_two_sides_that_are_as_many_nobody_is_named_where_no_dump_shows_earlier_rounds(tmp_path: Path) -> None:
+    verdict = skipped(tmp_path, "batch.sum() > 3", (2, 3)).verdict()
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, ())
+
+
+def test_a_line_that_depends_on_the_rank_says_nothing_of_its_way(tmp_path: Path) -> None:
+    assert skipped(tmp_path, "rank == 2", (2,)).facts().other_ways == ()
+
+
+def test_ranks_that_print_nothing_in_this_way_may_have_gone_the_same_way(tmp_path: Path) -> None:
+    assert skipped(tmp_path, "batch.sum() > 3", (2,), others="").facts().other_ways == ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls whose sizes cannot differ: a later call is then another path, and no smaller tensor that was let pass.
+
+SIZES = """
+def main(model, batch, group):
+    SIZED
+    dist.all_reduce(x)  # call
+
+main(build(), load(), None)  # start
+"""
+
+
+@for_each(
+    "sized",
+    [
+        "x = torch.zeros(2)",
+        "x = torch.tensor([batch.sum(), 1.0])",
+        "x = model.weight.grad.clone()",
+        "x = torch.zeros(dist.get_world_size())",
+        "x = cross_entropy(model(batch), batch).detach()",
+    ],
+)
+def test_numbers_and_gradients_have_one_size_on_all_ranks(sized: str, tmp_path: Path) -> None:
+    assert fixed_sizes(tmp_path, sized) == {5}
+
+
+@for_each(
+    "sized",
+    ["x = batch", "x = batch[batch > 3]", "x = torch.zeros(len(batch))", "x = unknown(batch)", "x = model(batch)"],
+)
+def test_what_is_made_of_a_batch_may_have_any_size(sized: str, tmp_path: Path) -> None:
+    assert fixed_sizes(tmp_path, sized) == set()
+
+
+def fixed_sizes(folder: Path, sized: str) -> set[int]:
+    job = Job(folder, SIZES.replace("SIZED", sized))
+    job.stands(0, "call", "main")
+    return {lines[0][1] for lines in job.facts().fixed_sizes}
+
+
+VALIDATES = """
+def main(model, rank, x):
+    if rank < 9:
+        validate(x)
+    dist.all_reduce(torch.zeros(1))  # step
+
+def validate(x):
+    dist.all_reduce(MADE)  # score
+
+main(None, 0, load())  # start
+"""
+
+
+def test_one_rank_in_another_call_of_a_fixed_size_left_the_path_of_the_others(tmp_path: Path) -> None:
+    """Without the source the others could have let pass a rank that brought a smaller tensor."""
+    job = Job(tmp_path, VALIDATES.replace("MADE", "torch.zeros(1)"))
+    ahead(job)
+
+    assert job.without_source().cause is Cause.INCONCLUSIVE
+    assert (job.verdict().cause, job.verdict().suspects) == (Cause.DIVERGENT_PATH, (3,))
+
+
+def test_one_rank_in_another_call_whose_size_is_its_own_may_have_brought_another(tmp_path: Path) -> None:
+    job = Job(tmp_path, VALIDATES.replace("MADE", "x"))
+    ahead(job)
+
+    assert job.verdict().cause is Cause.INCONCLUSIVE
+
+
+def ahead(job: Job) -> None:
+    """Ranks 0-2 validate, rank 3 is at the step."""
+    for rank in range(3):
+        job.timed_out(rank, "", "score", "validate")
+    job.timed_out(3, "", "step", "main")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether a call is one of all ranks.
+
+GROUPS = """
+def main(x, tp_group):
+    MADE
+    CALL  # call
+
+main(None, None)  # start
+"""
+
+
+@for_each(
+    "made, call, whole",
+    [
+        ("pass", "dist.all_reduce(x, group=tp_group)", True),  # no program makes a group
+        ("tp_group = dist.new_group([0, 1])", "dist.all_reduce(x)", True),
+        ("tp_group = dist.new_group([0, 1])", "dist.all_reduce(x, group=dist.group.WORLD)", True),
+        ("tp_group = dist.new_group([0, 1])", "dist.all_reduce(x, group=tp_group)", False),
+        ("tp_group = dist.new_group([0, 1])", "tp_group.allreduce(x)", False),
+    ],
+)
+def test_a_call_is_of_all_ranks_if_it_names_no_group(made: str, call: str, whole: bool, tmp_path: Path) -> None:
+    job = Job(tmp_path, GROUPS.replace("MADE", made).replace("CALL", call))
+    job.stands(0, "call", "main")
+
+    assert bool(job.facts().of_whole_job) == whole
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Functions that are written in C have no frame: the line that calls them is where a rank is seen.
+
+BUILTINS = """
+def sleep(seconds): ...
+
+def main(x, sock, lock, file, work, queue):
+    pending = dist.irecv(x, 1)
+    DOES  # here
+
+main(None, None, None, None, None, None)  # start
+"""
+
+
+@for_each(
+    "does, named",
+    [
+        ("sock.recv(4)", "recv"),
+        ("time.sleep(3)", "sleep"),
+        ("lock.acquire()", "sem_wait"),
+        ("pending.wait()", "Work.wait"),
+        ("work.wait()", None),  # nobody knows what it is
+        ("sleep(3)", None),  # the program's own function would be a frame
+        ("x.item()", None),  # no GPU in sight
+        ("file.read(sock.recv(4))", None),  # one of two
+    ],
+)
+def test_the_call_on_a_line_without_a_deeper_frame_is_what_holds_the_rank(
+    does: str, named: str | None, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, BUILTINS.replace("DOES", does))
+    job.stands(0, "here", "main", call=None)
+
+    (live,) = name_builtins(job.capture(), analyse(read_program([str(job.source)]))).stacks
+
+    assert innermost(live) == (named or "main")
+
+
+def test_a_number_that_is_read_from_the_gpu_waits_for_it(tmp_path: Path) -> None:
+    job = Job(tmp_path, BUILTINS.replace("DOES", "x.item()"))
+    job.stands(0, "here", "main", call=None)
+    job.log(1, WATCHDOG)
+
+    (live,) = name_builtins(job.capture(), analyse(read_program([str(job.source)]))).stacks
+
+    assert innermost(live) == "Tensor.item"
+
+
+WATCHDOG = (
+    "[rank1]:[E1118 10:00:00.123456789 ProcessGroupNCCL.cpp:689] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=11, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=20000) ran for 20000 milliseconds before timing out.\n"
+)
+
+
+def innermost(live: LiveStack) -> str:
+    return bare_name(live.stack[0])
