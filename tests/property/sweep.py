@@ -18,6 +18,8 @@ from forkpoint.model.verdict import Cause, Verdict
 from property.variants import Damage, write_variant
 
 WRONG = ("other cause", "innocent", "crash")
+_WITH_SOURCE = 0.5
+"""Of the variants are judged with the program that ran: what it says of lines decides verdicts, too."""
 OUTCOMES = ("right", "right cause, nobody named", "inconclusive", "unreadable", "vanished", *WRONG)
 
 
@@ -52,13 +54,15 @@ def try_variant(case: Case, seed: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         damage, paths = write_variant(case.capture, Path(folder), rng)
         rng.shuffle(paths)
-        verdict = _diagnose(paths)
+        with_source = rng.random() < _WITH_SOURCE
+        verdict = _diagnose(paths, case.capture.parent / "source" if with_source else None)
     if isinstance(verdict, str):
         return Outcome(case.number, seed, "crash", verdict, str(damage))
     what = "vanished" if verdict and _vanished(verdict, case, damage) else score(verdict, case)
     if verdict is None:
         return Outcome(case.number, seed, what, "", str(damage))
     said = f"{verdict.cause} {list(verdict.suspects)} {verdict.confidence} {verdict.summary}"
+    said += " (with its source)" if with_source else ""
     step = "" if verdict.cause is Cause.INCONCLUSIVE else f"{verdict.confidence:.2f}"
     return Outcome(case.number, seed, what, said, str(damage), step, is_among(verdict, case))
 
@@ -84,10 +88,11 @@ def _vanished(verdict: Verdict, case: Case, damage: Damage) -> bool:
     return verdict.cause is Cause.HEALTHY and (ran_on or len(gone) == len(case.guilty) > 0)
 
 
-def _diagnose(paths: list[str]) -> Verdict | str | None:
+def _diagnose(paths: list[str], source: Path | None) -> Verdict | str | None:
     """A text where it broke."""
     try:
-        verdict = forkpoint.diagnose(forkpoint.read(paths)) if paths else None
+        program = [str(source)] if source is not None and source.is_dir() else []
+        verdict = forkpoint.diagnose(forkpoint.read(paths), source=program) if paths else None
     except UnreadableInput:
         return None
     except Exception as error:  # noqa: BLE001 - whatever breaks is what the sweep looks for
