@@ -34,7 +34,7 @@ FROM_EVIDENCE = {
     "0021": "Rank 1 skipped one message to rank 2; rank 2 waits for it in recv (link.py:13).",
     "0077": "Rank 2 sent no message to rank 3, which waits for it in recv at ring.py:38; rank 2 waits in a send to rank 0.",
     "0100": "Rank 0 called recv (reporting.py:31) once more than rank 3 sent: one of them skipped or added a message.",
-    "0042": "Rank 2 never called the all_reduce at train.py:21, where rank 3 waits; rank 2 waits at train.py:36.",
+    "0042": "Rank 2 skipped one call; rank 3 waits for it in all_reduce (train.py:21).",
     "0015": "Ranks 0-3 make the same calls in different orders, from stats.py:20 on.",
     "0016": "Rank 0 waits in group grads (train.py:16) and rank 1 in group stats (train.py:21), each for the other; they use the groups in different orders.",
     "0025": "Rank 1 called the all_gather at evaluate.py:8 with size [8], the other 3 with [12].",

@@ -12,7 +12,7 @@ from forkpoint.source.builtin_calls import name_builtins
 from forkpoint.source.program import read_program
 from forkpoint.source.witness import read_witness
 from looping import for_each
-from texts import TIMED_OUT, raised, stack
+from texts import TIMED_OUT, TORCH, raised, stack
 
 HEAD = "import time, torch, torch.distributed as dist\n"
 
@@ -317,3 +317,42 @@ WATCHDOG = (
 
 def innermost(live: LiveStack) -> str:
     return bare_name(live.stack[0])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The start of a job.
+
+UNREACHABLE = "torch.distributed.DistNetworkError: The client socket has timed out after 30000ms while trying to connect to (10.0.0.4, 27191)."
+JOINS = """
+def main(rank):
+    dist.init_process_group("gloo", rank=rank, world_size=4)  # call
+    dist.all_reduce(torch.ones(4))
+
+main(0)  # start
+"""
+
+
+def test_ranks_in_different_parts_of_the_rendezvous_are_on_one_path(tmp_path: Path) -> None:
+    """One counts clients, one waits for a key, and two cannot reach the store. The call itself has no sizes that could differ."""
+    job = Job(tmp_path, JOINS)
+    inside = {
+        0: "torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients. 2/4 clients joined.",
+        1: "torch.distributed.DistStoreError: wait timeout after 30000ms, keys: /default_pg/0//cpu//0/0",
+        2: UNREACHABLE,
+        3: UNREACHABLE,
+    }
+    for rank, error in inside.items():
+        file, line = ("distributed_c10d.py", 1899) if rank == 1 else ("rendezvous.py", 1892)
+        frames = [
+            ("/job/train.py", job.line("start"), "<module>"),
+            job.place("call", "main"),
+            (f"{TORCH}/distributed/distributed_c10d.py", line, "init_process_group"),
+            (f"{TORCH}/distributed/{file}", 199, "_make"),
+        ]
+        lines = [text for where in frames for text in ('  File "{}", line {}, in {}'.format(*where), "    call()")]
+        told = ["joining", "Traceback (most recent call last):", *lines, error]
+        job.log(rank, "".join(f"[rank{rank}]: {text}\n" for text in told))
+
+    verdict = job.verdict()
+
+    assert (verdict.cause, verdict.suspects) == (Cause.NEVER_JOINED, (2, 3))

@@ -61,10 +61,14 @@ struct Before {
 }
 
 impl Facts {
-    /// Looks at all rows. Collectives that a group did not number in their order are for the Python reader.
+    /// Looks at all rows. Collectives that a group did not number in their order are for the Python reader, and so are messages of a
+    /// selection of entries, whose markers may be left out.
     pub fn look_at(&mut self, dump: &Dump, tables: &Tables) -> Taken<()> {
         self.look_up_calls(dump, tables);
         self.look_at_rows(dump)?;
+        if self.has_holes && self.has_messages {
+            return Err(NotMine);
+        }
         for group in 0..dump.groups.len() {
             self.mark_entering(dump, group);
         }

@@ -15,23 +15,18 @@ const RECENT_VOLUMES: usize = 256;
 const MAX_DIGITS: usize = 18;
 /// Bytes of a group's head behind its name, description and members.
 const GROUP_REST: usize = 32;
-const STATELESS: &[u8] = b"holds only some of its entries, without the state of messages";
 
 /// Writes the record of the rank that wrote `dump`, laid out as in `forkpoint.model.records`.
 pub fn put_record(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables, rank: i64) {
-    // With holes this is a choice of the entries: it has no past, and messages have lost the markers of their state.
-    let is_stateless = facts.has_holes && facts.has_messages;
     dump.stacks.iter().for_each(|&stack| tables.say_stack(stack));
     dump.signatures.iter().for_each(|&signature| tables.say_signature(signature));
-    if !is_stateless {
-        dump.signatures.iter().for_each(|&signature| tables.say_message(signature));
-    }
+    dump.signatures.iter().for_each(|&signature| tables.say_message(signature));
     let mut body = Vec::with_capacity(2048);
     let mut tracks = Tracks::new(dump, facts, tables);
     let groups = put_groups(&mut body, &mut tracks);
-    let channels = put_channels(&mut body, &mut tracks, rank, is_stateless);
+    let channels = put_channels(&mut body, &mut tracks, rank);
     let threads = tracks.threads;
-    put_head(out, dump, facts, tables, is_stateless);
+    put_head(out, dump, facts, tables);
     put_u32(out, groups);
     put_u32(out, channels);
     put_recent(out, dump, facts, tables, threads.len() as u8);
@@ -39,7 +34,7 @@ pub fn put_record(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Ta
     out.extend_from_slice(&body);
 }
 
-fn put_head(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables, is_stateless: bool) {
+fn put_head(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables) {
     put_u64(out, tables.text_key(dump.schema));
     let lib = match dump.signatures.first() {
         Some(&signature) => tables.known_signature(signature).lib,
@@ -48,8 +43,7 @@ fn put_head(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables, 
     put_u64(out, tables.text_key(lib));
     let script = dump.stacks.iter().find_map(|&stack| tables.known_stack(stack).script);
     put_u64(out, script.map_or(NO_KEY, |text| tables.text_key(text)));
-    let cut = is_stateless.then(|| tables.part_of_text(STATELESS));
-    put_u64(out, cut.map_or(NO_KEY, |text| tables.text_key(text)));
+    put_u64(out, NO_KEY); // a dump that is cut is read in Python
     let world = stated_world(dump, tables).or_else(|| guessed_world(dump));
     put_u64(out, members_key(tables, world));
     put_i64(out, facts.first_ns);
@@ -233,8 +227,8 @@ fn put_volumes(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &Tables, c
 type Channel = (u32, i64, i64);
 
 /// Writes all channels and says how many they are.
-fn put_channels(out: &mut Vec<u8>, tracks: &mut Tracks<'_>, rank: i64, is_stateless: bool) -> u32 {
-    let channels = if is_stateless { Vec::new() } else { by_channel(tracks, rank) };
+fn put_channels(out: &mut Vec<u8>, tracks: &mut Tracks<'_>, rank: i64) -> u32 {
+    let channels = by_channel(tracks, rank);
     let mut slots = Vec::new();
     let mut own = Vec::new();
     for ((group, source, destination), rows) in &channels {

@@ -50,13 +50,13 @@ def test_numbers_that_become_wider_from_entry_to_entry_are_read_the_same(pair: P
     pair.assert_same_tables()
 
 
-def test_a_dump_of_the_active_ops_alone_is_read_the_same(pair: Pair):
+def test_messages_in_a_dump_of_the_active_ops_alone_are_left_to_python(pair: Pair):
     sends = [
         entry(number, profiling_name="nccl:send 0->1", is_p2p=True, p2p_seq_id=number, collective_seq_id=2)
         for number in (3, 9, 12)
     ]
 
-    assert pair.assert_same(encode(dump([entry(0), entry(1), *sends])))
+    assert not pair.assert_same(encode(dump([entry(0), entry(1), *sends])))
 
 
 def test_groups_that_were_made_again_are_read_the_same(pair: Pair):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pending
 from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
+from forkpoint.diverge.passed import find_passed
 from forkpoint.diverge.replicas import Leaving, Replicas
 from forkpoint.diverge.rings import (
     from_one_line,
@@ -182,11 +183,19 @@ def _at_channel(hang: Divergence, timeline: Timeline) -> list[Position]:
 
 
 def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
-    """Where the waits end: in a ring, at ranks that wait for nobody, in a slot that does not finish, or at ranks without a
-    dump.
+    """At a call that ranks have passed without making it; else where the waits end: in a ring, at ranks that wait for nobody, in a slot
+    that does not finish, or at ranks without a dump.
     """
     if not waits:
         return None
+    passed = find_passed(waits, timeline)
+    if passed is not None and passed.odd:
+        return passed
+    blocked = _where_waits_end(waits, timeline)
+    return passed if passed is not None and blocked.how is PartingKind.STUCK else blocked
+
+
+def _where_waits_end(waits: Waits, timeline: Timeline) -> Divergence:
     cycle = find_cycle(waits)
     if cycle:
         return _at_cycle(cycle, waits, timeline)

@@ -162,7 +162,7 @@ def align(capture: Capture) -> Timeline:
     groups = align_groups(rows, traces, world, cut)
     channels = Channels(rows, traces.in_order, _channel_groups(rows, world))
     with_messages = frozenset((g.group.name, g.group.ranks) for g in groups if g.has_messages)
-    cannot_tell = _cannot_tell(traces, with_messages)
+    cannot_tell = _cannot_tell(traces)
     blind = cut.union(*(group.blind_after for group in groups), _dumped_before(channels), cannot_tell)
     return Timeline(
         world=world,
@@ -199,11 +199,11 @@ _Members = frozenset[tuple[str, tuple[int, ...]]]
 """Names and ranks of groups."""
 
 
-def _cannot_tell(traces: TracesByRank, with_messages: _Members) -> frozenset[int]:
+def _cannot_tell(traces: TracesByRank) -> frozenset[int]:
     """Ranks whose dumps omit completed ops and show nothing pending, unless their counters confirm that nothing is pending."""
     flags = traces.in_order.heads["flags"]
     partial = traces.in_order.ranks[(flags & PARTIAL) != 0].tolist()
-    return frozenset(r for r in partial if not (_shows_pending(traces[r]) or _is_idle(traces[r], with_messages)))
+    return frozenset(r for r in partial if not (_shows_pending(traces[r]) or _is_done(traces[r])))
 
 
 def _shows_pending(trace: RankTrace) -> bool:

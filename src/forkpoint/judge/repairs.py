@@ -154,7 +154,8 @@ def _at_divergence(cause: Cause, named: frozenset[int], divergence: Divergence, 
             return [Repair(RepairKind.ORDER, side, *place) for side in sides]
         return [Repair(RepairKind.ORDER, side) for side in sides]
     kinds = _of_path(divergence)
-    return [Repair(kind, side, *place) for side in sides for kind in kinds] + _of_departed(named, divergence, job)
+    here = [Repair(kind, side, *place) for side in sides for kind in kinds]
+    return here + _of_departed(named, divergence, job) + _of_a_stretch(sides, divergence)
 
 
 def _sides(divergence: Divergence, job: Job) -> list[frozenset[int]]:
@@ -187,6 +188,12 @@ def _of_path(divergence: Divergence) -> tuple[RepairKind, ...]:
     if divergence.how is PartingKind.METADATA:
         return RepairKind.FIT, RepairKind.LEAVE_OUT, RepairKind.ISSUE
     return RepairKind.ISSUE, RepairKind.LEAVE_OUT
+
+
+def _of_a_stretch(sides: list[frozenset[int]], divergence: Divergence) -> list[Repair]:
+    """Who left out calls of one group on its way may have left out those of others that come between them: a whole micro-batch."""
+    skipped = divergence.how is PartingKind.ABSENCE and divergence.shift is not None and divergence.shift.by > 0
+    return [Repair(RepairKind.ISSUE, side) for side in sides if skipped]
 
 
 def _of_departed(ranks: frozenset[int], divergence: Divergence, job: Job) -> list[Repair]:

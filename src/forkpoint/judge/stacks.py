@@ -20,6 +20,7 @@ from forkpoint.model.frames import (
     is_python,
     is_standard,
     line_and_name,
+    outside_c10d,
     place_of,
     program_lines,
     short_name,
@@ -300,8 +301,8 @@ def waits_for_all(standing: Standing) -> bool:
 
 
 def _path(standing: Standing) -> list[_Turn]:
-    """Outermost first."""
-    frames = up_to_script(tuple(f for f in standing.stack if is_python(f)))
+    """Outermost first, up to the call of torch.distributed: inside it ranks have different parts, as at the start of a job."""
+    frames = up_to_script(tuple(f for f in outside_c10d(standing.stack) if is_python(f)))
     return [(short_name(f.filename), bare_name(f), f.line) for f in reversed(frames)]
 
 

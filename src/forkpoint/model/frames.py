@@ -146,6 +146,12 @@ _CALLS = ("distributed_c10d.py", "c10d_logger.py")
 """The functions of torch.distributed, and the wrapper that torch puts around each of them."""
 
 
+def outside_c10d(stack: Stack) -> Stack:
+    """Without the innermost frames that are torch.distributed's own: what the program calls, and the rendezvous that this makes."""
+    own = (*_CALLS, "rendezvous.py")
+    return tuple(dropwhile(lambda frame: not is_python(frame) or short_name(frame.filename) in own, stack))
+
+
 def is_made_by_torch(stack: Stack) -> bool:
     """The call was made by torch for a whole model (DDP's buffers, a wrapped state), not by the program."""
     caller = next((f for f in stack if is_python(f) and not f.filename.endswith(_CALLS)), None)

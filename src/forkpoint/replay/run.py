@@ -19,7 +19,7 @@ class RepairKind(StrEnum):
     GO_ON = "go-on"
     """These ranks continue: their host, process or startup had failed."""
     ISSUE = "issue"
-    """They issue the call that the others made, before the call in which they wait."""
+    """They issue the call that the others made, before the call in which they wait; without a group, all that they left out on the way."""
     LEAVE_OUT = "leave-out"
     """They do not make the call in which they wait: the other ranks never made it."""
     FIT = "fit"
@@ -210,7 +210,9 @@ def _is_at(slot: Slot, repair: Repair) -> bool:
     of the group, it waits in the batch. Messages in ring buffers that have wrapped around have no common number.
     """
     if repair.group is None:
-        return True
+        return repair.kind is not RepairKind.ISSUE or not repair.ranks.isdisjoint(
+            slot.waiting | slot.busy | slot.missing
+        )
     if slot.group not in (repair.group, *repair.beside) or (slot.channel is None) != (repair.channel is None):
         return False
     if repair.channel is not None and repair.kind is RepairKind.FINISH:

@@ -40,6 +40,8 @@ class MessageRows(Struct, frozen=True):
         # p2p_seq 1 alone is not enough: earlier messages of the same batch may have been evicted.
         is_first = (columns.p2p_seq[rows[first]] == 1) & (rows[first] > 0)
         whole = bool((columns.record_id[:1] == 0).any())
+        if leaves_out(columns):
+            return dict.fromkeys(groups.tolist(), False)
         return dict(zip(groups.tolist(), (is_first | whole).tolist(), strict=True))
 
 
@@ -81,6 +83,49 @@ def _add_batch_markers(columns: DumpColumns, of_p2p: NDArray[np.bool_], is_marke
         of_p2p[after[closes]] = True
 
 
+class OmittedMarkers(Struct, frozen=True):
+    """Messages of batches whose marker is not in a dump that leaves out what is done."""
+
+    done: tuple[int, ...] = ()
+    """Their rows, where the batch is done: its marker was left out, while messages themselves are never taken off the list."""
+    is_unclear: bool = False
+    """Of some it is not known whether their batch is done, or was just being put together."""
+
+
+def leaves_out(columns: DumpColumns) -> bool:
+    """The recorder numbers its entries without gaps. Gaps mean a selection, such as only the active ops."""
+    return bool((np.diff(columns.record_id) != 1).any())
+
+
+def omitted_markers(columns: DumpColumns, messages: MessageRows) -> OmittedMarkers:
+    """A message on its own is in such a dump only while it is pending. So this is asked of groups in which the program sends in batches."""
+    if not leaves_out(columns) or not messages.is_message.any():
+        return OmittedMarkers()
+    marked = batch_markers(columns, messages)
+    done: list[int] = []
+    unclear = False
+    for rows in columns.rows_by_group():
+        own = rows[messages.is_message[rows]]
+        alone = [row for row in own.tolist() if row not in marked]
+        if len(alone) == own.size and np.unique(columns.p2p_seq[own]).size == own.size:
+            continue  # nothing shows a batch
+        completed = _messages_completed(columns, messages, rows)
+        last = int(columns.p2p_seq[own[-1]]) if own.size and own[-1] == len(columns.group) - 1 else None
+        for row in alone:
+            seq = int(columns.p2p_seq[row])
+            if seq <= completed if completed is not None else seq != last:
+                done.append(row)
+            unclear |= completed is None and seq == last
+    return OmittedMarkers(tuple(done), unclear)
+
+
+def _messages_completed(columns: DumpColumns, messages: MessageRows, rows: Ints) -> int | None:
+    """The group's counter of finished batches; None where the group has collectives, too, which use the same counter."""
+    status = columns.header.status.get(int(columns.pg_id[rows[-1]]))
+    only_messages = bool(messages.of_p2p[rows].all()) and not columns.collective_seq[rows].any()
+    return status.last_completed if status is not None and only_messages else None
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # How far each op really got. PyTorch's `state` needs these corrections.
 
@@ -89,7 +134,7 @@ SCHEDULED, STARTED, COMPLETED, ENTERING, ABORTED = (_STATES.index(s) for s in Op
 NS_PER_MS = 1_000_000
 
 
-def infer_states(columns: DumpColumns, messages: MessageRows) -> Ints:
+def infer_states(columns: DumpColumns, messages: MessageRows, omitted: OmittedMarkers) -> Ints:
     """Per row, an index into tuple(OpState)."""
     state = columns.state.astype(np.int64)
     gloo = np.array([s.lib == "gloo" for s in columns.signatures], dtype=np.bool_)
@@ -101,6 +146,7 @@ def infer_states(columns: DumpColumns, messages: MessageRows) -> Ints:
         _mark_entering(columns, state, rows)
     for row, marker in batch_markers(columns, messages).items():
         state[row] = state[marker]  # messages of a batch have no events of their own
+    state[list(omitted.done)] = COMPLETED
     return state
 
 

@@ -31,7 +31,7 @@ from forkpoint.model.records import (
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.trace import RECENT, RECENT_CALLS, RECENT_MESSAGES
 from forkpoint.traces.columns import NO_FRAMES, DumpColumns, GroupStatus
-from forkpoint.traces.states import MessageRows, infer_states, message_rows
+from forkpoint.traces.states import MessageRows, infer_states, leaves_out, message_rows, omitted_markers
 
 # ---------------------------------------------------------------------------------------------------------------------
 # DumpColumns -> record: the summary of one dump. Later stages never see single rows.
@@ -66,11 +66,10 @@ def summarise(columns: DumpColumns, rank: int, tables: SharedTables) -> bytes:
     """What later stages need from a dump, as a record. Its size hardly depends on the number of entries."""
     messages = message_rows(columns)
     tokens = _match_tokens(columns, tables), _stack_tokens(columns, tables)
-    dump = DumpRows(columns, rank, infer_states(columns, messages), tables, *tokens)
-    # The recorder numbers its entries without gaps. Gaps mean a selection, such as only the active ops (NVIDIA's
-    # resiliency extension): there is no history to compare, and the markers with the state of messages are missing.
-    has_holes = bool((np.diff(columns.record_id) != 1).any())
-    stateless = has_holes and bool(messages.is_message.any())
+    omitted = omitted_markers(columns, messages)
+    dump = DumpRows(columns, rank, infer_states(columns, messages, omitted), tables, *tokens)
+    has_holes = leaves_out(columns)  # there is no history to compare
+    stateless = omitted.is_unclear
     groups = [*_groups(dump, messages), *_idle_groups(columns, tables)]
     channels = [] if stateless else list(_channels(dump, messages))
     recent = slice(0) if has_holes or not (dump.state == DONE).any() else slice(-RECENT_CALLS, None)
@@ -365,7 +364,14 @@ def held_tracks(columns: DumpColumns, rank: int, newest: int) -> Iterator[HeldTr
     """Ops among the rank's `newest` entries, with the same numbers as in its trace."""
     messages = message_rows(columns)
     no_tokens = np.zeros(0, np.uint64)
-    dump = DumpRows(columns, rank, infer_states(columns, messages), SharedTables(), no_tokens, no_tokens)
+    dump = DumpRows(
+        columns,
+        rank,
+        infer_states(columns, messages, omitted_markers(columns, messages)),
+        SharedTables(),
+        no_tokens,
+        no_tokens,
+    )
     oldest = len(columns.group) - newest
     tracks: dict[tuple[int, tuple[int, int] | None], list[tuple[int, Ints]]] = {}
     members, from_start = columns.members(), messages.from_start(columns)

@@ -1,0 +1,135 @@
+"""Ranks that have passed a call without making it: they stand where the others stand, with fewer calls behind them.
+
+A host that does not wait for its GPU runs ahead. So a rank may be missing in a call for which its peers wait, and yet have made the
+last call of the step, which its peers made after that one. It has not stayed behind, and its own pending calls do not
+hold it: it left out what the others did in between, or they did too much.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from msgspec import Struct
+
+from forkpoint.diverge.cohorts import build_divergence
+from forkpoint.diverge.waits import Waiting, Waits
+from forkpoint.model.frames import in_two_threads
+from forkpoint.model.incident import Divergence, PartingKind, Shift
+from forkpoint.model.op import Op, Signature, Stack
+from forkpoint.model.timeline import GroupTimeline, Timeline
+
+_MOST_SLOTS = 256
+"""Slots with ranks missing that are examined: what parted the ranks shows in the first of them."""
+
+
+class _Standing(Struct, frozen=True):
+    """The last call that a rank has made, in a form that is the same in parallel groups."""
+
+    desc: str
+    members: int
+    seq: int
+    signatures: tuple[Signature, ...]
+    stack: Stack | None
+
+
+class _Last(Struct, frozen=True):
+    standing: _Standing
+    op: Op
+
+
+def find_passed(waits: Waits, timeline: Timeline) -> Divergence | None:
+    """At the slot that was passed first."""
+    groups = {g.group: g for g in timeline.groups}
+    slots = (
+        w
+        for w in waits.waiting
+        if waits.stand(w.ranks[0]).channel is None and not waits.keys().isdisjoint(w.held.absent)
+    )
+    found = [
+        (waits.stand(waits.first(waiting.ranks)).created_ns, passed)
+        for waiting in islice(slots, _MOST_SLOTS)
+        if (passed := _passed_at(waiting, groups[waits.stand(waiting.ranks[0]).group], waits, timeline))
+    ]
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def _passed_at(waiting: Waiting, group: GroupTimeline, waits: Waits, timeline: Timeline) -> Divergence | None:
+    rank, absent = waiting.ranks[0], tuple(sorted(waits.keys() & set(waiting.held.absent)))
+    slot, last = waits.stand(rank), _last_call(rank, timeline)
+    if (
+        last is None
+        or (last.standing.desc, last.standing.seq) == (group.group.desc, slot.seq)
+        or last.op.record_id <= slot.record_id
+    ):
+        return None
+    for other in absent:
+        theirs = _last_call(other, timeline)
+        if (
+            theirs is None
+            or theirs.standing != last.standing
+            or in_two_threads((last.op.stack, _stack_at(slot.seq, group, rank)))
+        ):
+            return None
+    counts = {r: t.last_seq for r in (rank, *absent) if (t := group.track(r))}
+    left = {counts.get(r, 0) for r in absent}
+    if len(left) != 1 or (by := counts[rank] - left.pop()) <= 0:
+        return None
+    present = tuple(r for r in group.group.ranks if group.gap(r, slot.seq) is None)
+    odd = _odd(present, absent, counts[rank], by, group, timeline)
+    hidden = tuple(r for r in waiting.held.absent if r not in absent)
+    return build_divergence(
+        PartingKind.ABSENCE,
+        group,
+        slot.seq,
+        timeline,
+        sides=(present, absent),
+        hang=slot.seq,
+        odd=odd,
+        shift=Shift(absent, by, slot.seq) if odd != present else Shift(present, -by, slot.seq),
+        unknown=(*waiting.held.unknown, *hidden),
+    )
+
+
+def _last_call(rank: int, timeline: Timeline) -> _Last | None:
+    """Of all groups; None where its dump does not show where it is."""
+    if rank not in timeline.positions:
+        return None
+    held = [(group, track.last) for group in timeline.traces[rank].groups if (track := group.collectives)]
+    if not held:
+        return None
+    group, op = max(held, key=lambda one: one[1].record_id)
+    return _Last(_Standing(group.desc, len(group.members or ()), op.seq, op.signatures, op.stack), op)
+
+
+def _stack_at(seq: int, group: GroupTimeline, rank: int) -> Stack | None:
+    track = group.track(rank)
+    op = track.first_active if track else None
+    return op.stack if op is not None and op.seq == seq else None
+
+
+def _odd(
+    present: tuple[int, ...], absent: tuple[int, ...], usual: int, by: int, group: GroupTimeline, timeline: Timeline
+) -> tuple[int, ...]:
+    """By how many calls ranks had made in this group, and in those beside it, when they came to the last call of all."""
+    votes = Counter({usual: len(present), usual - by: len(absent)})
+    votes.update(_counts_beside(group, _last_call(present[0], timeline), timeline))
+    more, fewer = votes[usual], votes[usual - by]
+    unknown = len(group.group.ranks) - len(present) - len(absent) + (0 if group.group.declared else timeline.unseen)
+    if more > fewer + unknown:
+        return absent
+    return present if fewer > more + unknown else ()
+
+
+def _counts_beside(group: GroupTimeline, last: _Last | None, timeline: Timeline) -> Iterator[int]:
+    """Of members of parallel groups that stand at the same call."""
+    own = group.group
+    beside: Iterable[GroupTimeline] = (
+        g
+        for g in timeline.groups
+        if g.group.declared and g.group != own and (g.group.desc, len(g.group.ranks)) == (own.desc, len(own.ranks))
+    )
+    for parallel in islice(beside, _MOST_SLOTS):
+        for rank in parallel.group.ranks:
+            track, theirs = parallel.track(rank), _last_call(rank, timeline)
+            if track and theirs is not None and last is not None and theirs.standing == last.standing:
+                yield track.last_seq
