@@ -11,6 +11,7 @@ from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import Cause, Verdict
 from looping import for_each
 from small_jobs import SmallJob
+from texts import with_logs
 
 C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
 IN_GATHER: Stack = (Frame("all_gather", C10D, 4287), Frame("share", "/train/ckpt.py", 31))
@@ -253,6 +254,42 @@ def test_a_rank_that_alone_sends_another_amount_is_odd_though_a_member_is_not_se
 
 def test_a_rank_that_receives_another_amount_may_have_been_sent_it() -> None:
     assert _answer(_amounts({}, {1: 9})) == (Cause.INCONCLUSIVE, ())
+
+
+EXPERTS = {"1": ("experts", (0, 1, 2, 3)), "2": ("experts", (4, 5, 6, 7))}
+SENT = {0: 1600, 1: 1640, 2: 1580, 3: 390}
+"""Elements; they get others, and the sums differ."""
+SHORT = "shard 3 exhausted, 1 of 4 rows"
+
+
+def _routed(sent: dict[int, int], said: dict[int, str]) -> Verdict:
+    """Experts of the first group exchange tokens, and only its logs are at hand."""
+    job = SmallJob(8, groups=dict(EXPERTS))
+    for group, members in (("1", range(4)), ("2", range(4, 8))):
+        for rank in members:
+            sizes = {"input_sizes": [[sent.get(rank, 1600)]], "output_sizes": [[1601 if group == "1" else 1600]]}
+            job.op((rank,), name="all_to_all", group=group, done=group == "2", **sizes)
+    lines = {rank: ["step 7", *([said[rank]] if rank in said else [])] for rank in range(4)}
+    return forkpoint.diagnose(with_logs(job.capture(), lines))
+
+
+def test_the_member_that_sends_far_less_and_alone_says_why_is_odd() -> None:
+    assert _answer(_routed(SENT, {3: SHORT})) == (Cause.METADATA_MISMATCH, (3,))
+
+
+@for_each(
+    "sent, said",
+    [
+        (SENT, {}),
+        (SENT, {1: SHORT}),
+        (SENT, {1: SHORT, 3: SHORT}),
+        ({0: 1600, 1: 1200, 2: 1580, 3: 990}, {3: SHORT}),
+    ],
+)
+def test_of_amounts_that_differ_anyway_or_without_its_own_word_nobody_is_odd(
+    sent: dict[int, int], said: dict[int, str]
+) -> None:
+    assert _answer(_routed(sent, said)) == (Cause.METADATA_MISMATCH, ())
 
 
 # ---------------------------------------------------------------------------------------------------------------------

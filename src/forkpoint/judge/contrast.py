@@ -9,7 +9,7 @@ it may decide between ranks that recorded calls or stacks leave over, and names 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from msgspec import Struct
@@ -99,9 +99,28 @@ def find_contrasts(incident: Incident) -> tuple[Contrast, ...]:
     forms = _read_forms(incident)
     ranks = {rank for told in forms.values() for rank in told}
     world = set(incident.timeline.world) or ranks
-    if not ranks >= world or incident.timeline.unseen > 1 or incident.capture.cut_logs:
+    return () if incident.timeline.unseen > 1 else _contrasts(forms, ranks, world, _MAIN, incident)
+
+
+def find_contrast_among(members: tuple[int, ...], incident: Incident) -> Contrast | None:
+    """Of the only one of these ranks that differs from the others of them; None where one of them is not heard."""
+    forms = {
+        form: {rank: said for rank, said in told.items() if rank in members}
+        for form, told in _read_forms(incident).items()
+    }
+    forms = {form: told for form, told in forms.items() if told}
+    ranks = {rank for told in forms.values() for rank in told}
+    found = _contrasts(forms, ranks, set(members), min(members), incident)
+    alone = {one.ranks for one in found}
+    return found[0] if len(alone) == 1 and len(found[0].ranks) == 1 else None
+
+
+def _contrasts(
+    forms: Mapping[str, _Lines], ranks: set[int], wanted: set[int], main: int, incident: Incident
+) -> tuple[Contrast, ...]:
+    if not ranks >= wanted or incident.capture.cut_logs:
         return ()
-    return tuple(_odd_values(forms, ranks)) or tuple(_own_lines(forms, ranks))
+    return tuple(_odd_values(forms, ranks)) or tuple(_own_lines(forms, ranks, main))
 
 
 def _read_forms(incident: Incident) -> dict[str, _Lines]:
@@ -158,7 +177,7 @@ def split_line(text: str) -> tuple[str, tuple[str, ...]]:
     return _DIGITS.sub("#", _NUMBER.sub("#", bare)), tuple(values)
 
 
-def _odd_values(forms: dict[str, _Lines], ranks: set[int]) -> Iterator[Contrast]:
+def _odd_values(forms: Mapping[str, _Lines], ranks: set[int]) -> Iterator[Contrast]:
     """Numbers in which, at each moment at which ranks differ at all, the same few ranks differ from all others."""
     for told in forms.values():
         widths = {len(one.values) for said in told.values() for one in said}
@@ -203,7 +222,7 @@ def _few(values: dict[int, str]) -> tuple[int, ...] | None:
     )
 
 
-def _own_lines(forms: dict[str, _Lines], ranks: set[int]) -> Iterator[Contrast]:
+def _own_lines(forms: Mapping[str, _Lines], ranks: set[int], main: int) -> Iterator[Contrast]:
     """Lines of a form that only few ranks printed, and not as a matter of course."""
     last = {
         rank: max(said[-1].line.line for told in forms.values() for r, said in told.items() if r == rank)
@@ -212,7 +231,7 @@ def _own_lines(forms: dict[str, _Lines], ranks: set[int]) -> Iterator[Contrast]:
     for told in forms.values():
         few = tuple(sorted(told))
         often = max(len(said) for said in told.values()) >= _OF_A_ROLE
-        if 2 * len(few) < len(ranks) and not often and (few != (_MAIN,) or _is_last(told[_MAIN], last[_MAIN])):
+        if 2 * len(few) < len(ranks) and not often and (few != (main,) or _is_last(told[main], last[main])):
             yield _contrast(few, told[few[0]][-1], None)
 
 

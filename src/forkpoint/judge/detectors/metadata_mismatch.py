@@ -34,7 +34,7 @@ from forkpoint.judge.calls import (
     says_nothing,
 )
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
-from forkpoint.judge.contrast import Contrast, find_lone_contrast
+from forkpoint.judge.contrast import Contrast, find_contrast_among, find_lone_contrast
 from forkpoint.judge.log_lines import ModelMismatch, find_call_mismatch, find_lone_notice, find_model_mismatch
 from forkpoint.judge.refusal import (
     Refused,
@@ -70,7 +70,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     if divergence.shift is not None:
         return
-    if _misfits(divergence, incident):
+    if (noticed := _noticed_among(divergence, incident)) is not None:
+        yield noticed
+    elif _misfits(divergence, incident):
         called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
         completed = "" if divergence.hang_seq is not None else "; it completed, with wrong data"
         finding = _finding(
@@ -102,6 +104,40 @@ def find(incident: Incident) -> Iterator[Finding]:
                 Fix("agree on the root before the call: work it out on one rank and broadcast it from a fixed one"),
             ),
         )
+
+
+def _noticed_among(divergence: Divergence, incident: Incident) -> Finding | None:
+    """Amounts of an all_to_all may differ by rank, and these do not balance. One rank sends far less or more than the others differ among
+    themselves, and it alone printed something that they did not.
+    """
+    if divergence.how is not PartingKind.VOLUME or divergence.odd:
+        return None
+    told = find_contrast_among(divergence.group.ranks, incident)
+    traces = incident.timeline.of_group(divergence.group).traces
+    sent = {
+        rank: int(v.sent[v.seqs == divergence.seq][0])
+        for rank, trace in traces.items()
+        if (v := trace.volumes) and (v.seqs == divergence.seq).any()
+    }
+    if told is None or set(sent) != set(divergence.group.ranks) or not _is_apart(sent, told.ranks[0]):
+        return None
+    says = f"was called with amounts that do not balance; rank {told.ranks[0]} sends {sent[told.ranks[0]]} elements, and {told.told}"
+    finding = _finding(replace(divergence, odd=told.ranks), says, LIKELY, incident)
+    plain = f"rank {told.ranks[0]} called {_call(divergence)} with amounts that do not fit those of its peers"
+    words = first_words(told.own)
+    plainly = with_endings(plain, f'; it alone printed "{words}"' if words else "")
+    return replace(finding, evidence=(*told.evidence, *finding.evidence), headlines=plainly)
+
+
+_FEWEST = 4
+"""Ranks of which three say by how much they differ among themselves."""
+
+
+def _is_apart(amounts: dict[int, int], rank: int) -> bool:
+    """It is further from the nearest of the others than they are from each other."""
+    others_ = sorted(amount for other, amount in amounts.items() if other != rank)
+    nearest = min(abs(amounts[rank] - amount) for amount in others_)
+    return len(amounts) >= _FEWEST and nearest > others_[-1] - others_[0]
 
 
 def _odd_about_root(divergence: Divergence, incident: Incident) -> Contrast | None:
