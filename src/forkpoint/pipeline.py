@@ -52,7 +52,8 @@ def _parting(divergence: Divergence | None, suspects: tuple[int, ...]) -> Iterat
     # A rank that is behind has the stack of its last finished call: it has moved on since.
     framed = [(i, c) for i, c in enumerate(cohorts) if user_frames(c.stack) and c.role is not Role.BEHIND]
     framed.sort(key=lambda item: (set(item[1].ranks).isdisjoint(suspects), item[0]))
-    shared = _shared([c for _, c in framed])
+    # Stacks that have not even the script in common (autograd calls from a thread of its own) part nowhere.
+    shared = _shared([c for _, c in framed]) or FAR_INSIDE
     for place, cohort in framed:
         frames = _outermost_first(cohort.stack)
         yield _site(frames[min(shared, len(frames) - 1)], place)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pending
 from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
-from forkpoint.diverge.passed import find_passed
 from forkpoint.diverge.replicas import Leaving, Replicas
 from forkpoint.diverge.rings import (
     from_one_line,
@@ -20,6 +19,7 @@ from forkpoint.diverge.rings import (
     never_issued,
     odd_by_habit,
 )
+from forkpoint.diverge.skipped import find_skipped
 from forkpoint.diverge.waits import Wait, Waiting, Waits, find_cycle, find_waits
 from forkpoint.model.frames import in_two_threads
 from forkpoint.model.incident import Divergence, Parting, PartingKind, Shift
@@ -188,7 +188,7 @@ def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
     """
     if not waits:
         return None
-    passed = find_passed(waits, timeline)
+    passed = find_skipped(waits, timeline)
     if passed is not None and passed.odd:
         return passed
     blocked = _where_waits_end(waits, timeline)

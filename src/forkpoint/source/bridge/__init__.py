@@ -106,7 +106,9 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
         yield from find_steering(sides.odd.cohort, flow)
     yield from find_dispatched(usual, odd, sides.odd.cohort, flow)
     yield from find_passed(found, (*(flow.places.chain(s) for s in sides.before[:1]), odd, usual), flow.places)
-    if usual and (verdict.cause is Cause.ORDER_INVERSION or (odd and odd[0].function is not usual[0].function)):
+    skipped = verdict.divergence is not None and verdict.divergence.shift is not None
+    apart = bool(odd) and not skipped and usual[:1] != () and odd[0].function is not usual[0].function
+    if usual and (verdict.cause is Cause.ORDER_INVERSION or apart):
         at_call = not any(w.weight >= LEAST and w.fork.kind is not ForkKind.LOOP for w in found)
         yield from find_order(usual, sides.usual.cohort, flow, at_call=at_call)
         yield from find_order(odd, sides.odd.cohort, flow, at_call=at_call) if odd else ()

@@ -162,9 +162,46 @@ def find_sides(incident: Incident, verdict: Verdict) -> Sides | None:
     usual = _usual_cohort(divergence, odd)
     if odd is None or usual is None:
         return None
+    if divergence.how is PartingKind.ABSENCE and divergence.shift is not None and divergence.shift.by > 0:
+        return _passed_sides(usual, odd, divergence, incident)
     seq = divergence.seq if divergence.shift is not None else _first_apart(usual, odd, divergence, incident)
     sides = [_side(c, seq, divergence, verdict, incident) for c in (usual, odd)]
     return Sides(sides[0], sides[1], _before(sides, seq, divergence, incident), named=bool(verdict.suspects))
+
+
+def _passed_sides(usual: int, odd: int, divergence: Divergence, incident: Incident) -> Sides | None:
+    """One side skipped calls of this group: its next call of any kind, against the first of those that it skipped. Calls that autograd
+    makes have no frames of the program, so the first call that has some stands for them.
+    """
+    first, other = (divergence.cohorts[cohort].ranks[0] for cohort in (usual, odd))
+    track, own = (track_of(rank, divergence, incident) for rank in (first, other))
+    trace = incident.timeline.traces.get(other)
+    if track is None or own is None or trace is None or divergence.shift is None or divergence.seq is None:
+        return None
+    tables, seq = incident.timeline.tables, divergence.seq
+    skipped = [issued(track, at, tables) for at in range(seq, seq + divergence.shift.by)]
+    before = [issued(own, at, tables)[1] for at in range(own.last_seq, max(own.first_seq, seq - _LOOK_BACK) - 1, -1)]
+    after = _after(own.last.record_id, trace, incident)
+    op, stack = next(((s.op, stack) for s, stack in skipped if s and _is_whole(stack)), ("", None))
+    if stack is None or after is None:
+        return None
+    sides = [
+        ForkSide(divergence.cohorts[place].ranks, place, made, called, live_of((rank,), incident), None, recorded=True)
+        for place, rank, made, called in ((usual, first, op, stack), (odd, other, "a call", after))
+    ]
+    return Sides(sides[0], sides[1], tuple(filter(_is_whole, before)), named=bool(divergence.odd))
+
+
+def _is_whole(stack: Stack | None) -> bool:
+    """From the body of the script on."""
+    return bool(stack) and stack is not None and stack[-1].name == "<module>"
+
+
+def _after(record: int, trace: RankTrace, incident: Incident) -> Stack | None:
+    """The rank's first call after this entry that has frames of the program."""
+    stacks = [incident.timeline.tables.stacks.get(token) for token in trace.recent_stacks.tolist()]
+    later = (s for at, s in zip(trace.recent_records.tolist(), stacks, strict=True) if at > record)
+    return next(filter(_is_whole, later), None)
 
 
 def _first_apart(usual: int, odd: int, divergence: Divergence, incident: Incident) -> int | None:

@@ -9,14 +9,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+import numpy as np
 from msgspec import Struct
 
 from forkpoint.diverge.cohorts import build_divergence
+from forkpoint.diverge.slots import sequence
 from forkpoint.diverge.waits import Waiting, Waits
+from forkpoint.model.entries import Tables
 from forkpoint.model.frames import in_two_threads
 from forkpoint.model.incident import Divergence, PartingKind, Shift
 from forkpoint.model.op import Op, Signature, Stack
 from forkpoint.model.timeline import GroupTimeline, Timeline
+from forkpoint.model.trace import Track
 
 _MOST_SLOTS = 256
 """Slots with ranks missing that are examined: what parted the ranks shows in the first of them."""
@@ -37,7 +41,7 @@ class _Last(Struct, frozen=True):
     op: Op
 
 
-def find_passed(waits: Waits, timeline: Timeline) -> Divergence | None:
+def find_skipped(waits: Waits, timeline: Timeline) -> Divergence | None:
     """At the slot that was passed first."""
     groups = {g.group: g for g in timeline.groups}
     slots = (
@@ -77,6 +81,7 @@ def _passed_at(waiting: Waiting, group: GroupTimeline, waits: Waits, timeline: T
     present = tuple(r for r in group.group.ranks if group.gap(r, slot.seq) is None)
     odd = _odd(present, absent, counts[rank], by, group, timeline)
     hidden = tuple(r for r in waiting.held.absent if r not in absent)
+    since = _since(group.track(rank), group.track(absent[0]), slot.seq, by, timeline.tables)
     return build_divergence(
         PartingKind.ABSENCE,
         group,
@@ -85,9 +90,22 @@ def _passed_at(waiting: Waiting, group: GroupTimeline, waits: Waits, timeline: T
         sides=(present, absent),
         hang=slot.seq,
         odd=odd,
-        shift=Shift(absent, by, slot.seq) if odd != present else Shift(present, -by, slot.seq),
+        shift=Shift(absent, by, since) if odd != present else Shift(present, -by, since),
         unknown=(*waiting.held.unknown, *hidden),
     )
+
+
+def _since(usual: Track | None, other: Track | None, seq: int, by: int, tables: Tables) -> int:
+    """The first call that was skipped. Those after it were paired with calls of the others that look the same, until there were none left."""
+    if usual is None or other is None:
+        return seq
+    ours, theirs = sequence(usual, tables), sequence(other, tables)
+    first = max(ours.first, theirs.first)
+    one, two = ours.calls[first - ours.first :], theirs.calls[first - theirs.first :]
+    apart = np.flatnonzero(one[: len(two)] != two[: len(one)])
+    if not apart.size or not np.array_equal(one[apart[0] + by :], two[apart[0] :]):
+        return seq
+    return first + int(apart[0])
 
 
 def _last_call(rank: int, timeline: Timeline) -> _Last | None:
