@@ -14,10 +14,9 @@ from contextlib import chdir
 from pathlib import Path
 from statistics import median
 
-from forkpoint.rehearse.launch import common_environ, plan_program
 from forkpoint.rehearse.model import RunMode, RunOrder
 from forkpoint.rehearse.ranks import WarmStart
-from forkpoint.rehearse.run import RehearsedJob, RunLimits, run_job
+from forkpoint.rehearse.run import RehearsedJob, RunLimits, common_environ, plan_program, run_job
 from forkpoint.rehearse.workspace import workspace
 
 _SCRIPT = """

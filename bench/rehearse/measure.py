@@ -17,11 +17,11 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
-from forkpoint.rehearse.launch import common_environ, plan_program
 from forkpoint.rehearse.model import Rehearsal
 from forkpoint.rehearse.ranks import WarmStart
 from forkpoint.rehearse.rehearsal import RehearsalSettings, rehearse
 from forkpoint.rehearse.render import find_hazards
+from forkpoint.rehearse.run import common_environ, plan_program
 
 _PROGRAMS = Path(__file__).parents[2] / "tests" / "rehearse" / "programs"
 _MARK = "# here"

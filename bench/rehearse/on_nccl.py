@@ -15,9 +15,9 @@ from typing import Final
 
 from bench.rehearse.strangers import measure
 from forkpoint.lab.ranks import SHARED_GPU
-from forkpoint.rehearse.launch import common_environ
 from forkpoint.rehearse.ranks import WarmStart
 from forkpoint.rehearse.rehearsal import RehearsalSettings
+from forkpoint.rehearse.run import common_environ
 
 _INIT: Final = (
     'dist.init_process_group("gloo")',

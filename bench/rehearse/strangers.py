@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forkpoint.rehearse.launch import common_environ, plan_program
 from forkpoint.rehearse.model import TrialOutcome, TrialResult
 from forkpoint.rehearse.ranks import WarmStart
 from forkpoint.rehearse.rehearsal import RehearsalSettings, rehearse
 from forkpoint.rehearse.render import place_of
+from forkpoint.rehearse.run import common_environ, plan_program
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from bench.run import Cost, measure
 from bench.scale.faults import FaultKind, one_world
 
 _FORKPOINT = Path(sys.executable).parent / "forkpoint"
-_FOUND = (0, 1, 4)
+FOUND = (0, 1, 4)
 """Exit codes of `diagnose` that are answers."""
 
 
@@ -32,8 +32,8 @@ class Row:
 
 def diagnose_files(folder: Path, ranks: int, kind: FaultKind, seed: int, *, native: bool = True) -> Row:
     """`forkpoint diagnose FOLDER`, as a person would run it."""
-    with _environment(FORKPOINT_NATIVE="1" if native else "0"):
-        cost = measure([_FORKPOINT, "diagnose", folder, "--json", "--quiet"], ok=_FOUND)
+    with environment(FORKPOINT_NATIVE="1" if native else "0"):
+        cost = measure([_FORKPOINT, "diagnose", folder, "--json", "--quiet"], ok=FOUND)
     return _row(ranks, _megabytes(folder), [cost], kind, seed)
 
 
@@ -42,7 +42,7 @@ def diagnose_nodes(ranks: int, kind: FaultKind, seed: int) -> Row:
     with tempfile.TemporaryDirectory() as parts, tempfile.TemporaryDirectory() as shared:
         summarised = _summarise_nodes(Path(shared), Path(parts), ranks, kind, seed)
         sent = _megabytes(Path(parts))
-        diagnosed = measure([_FORKPOINT, "diagnose", parts, "--json", "--quiet"], ok=_FOUND)
+        diagnosed = measure([_FORKPOINT, "diagnose", parts, "--json", "--quiet"], ok=FOUND)
     return _row(ranks, sent, [summarised, diagnosed], kind, seed)
 
 
@@ -104,7 +104,7 @@ def _megabytes(folder: Path) -> float:
 
 
 @contextmanager
-def _environment(**values: str) -> Generator[None]:
+def environment(**values: str) -> Generator[None]:
     before = dict(os.environ)
     os.environ |= values
     yield

@@ -6,13 +6,13 @@ from importlib.machinery import SourceFileLoader
 
 import pytest
 
-from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.filtering import fingerprint, yields_by_data
+from forkpoint.rehearse.decisions import Decisions, yields_by_data
 from forkpoint.rehearse.inside.filters import open_filters
+from forkpoint.rehearse.inside.notes import fingerprint
 from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.listening import Listener
 from forkpoint.rehearse.model import Calm, CodeSite, RankUses, Use, UseKind
-from forkpoint.rehearse.perturbations import one_sample_fewer
+from forkpoint.rehearse.perturbations.samples import OneSampleFewer
 from looping import for_each
 
 SOURCE = """import torch.distributed as dist
@@ -183,7 +183,7 @@ def test_only_data_that_are_each_ranks_own_can_be_fewer_on_one(tmp_path_factory,
     folder = tmp_path_factory.mktemp("source")
     (folder / "train.py").write_text(SOURCE)
 
-    assert len([*one_sample_fewer.find(told, Decisions([str(folder)]))]) == found
+    assert len([*OneSampleFewer.find(told, Decisions([str(folder)]))]) == found
 
 
 def test_a_generator_counts_by_data_where_a_test_in_its_loop_decides_what_it_yields():

@@ -1,11 +1,11 @@
 """The parts of a rehearsal that need no job."""
 
 import ast
+import inspect
 import json
 import math
 import os
 import random
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +14,8 @@ import pytest
 
 import forkpoint
 from forkpoint.errors import UsageError
-from forkpoint.rehearse.calm import CalmRunFailed, merge_workers
-from forkpoint.rehearse.calm import _check as check_calm
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.inside.places import find_guarded
-from forkpoint.rehearse.launch import plan_program
 from forkpoint.rehearse.listening import InsideRank, LoaderFacts
 from forkpoint.rehearse.model import (
     RESUMED,
@@ -38,9 +35,10 @@ from forkpoint.rehearse.model import (
 from forkpoint.rehearse.outcome import judge_trial, last_error
 from forkpoint.rehearse.paths import PathFile, SeenFork, find_fork, find_step, stopped_apart
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
-from forkpoint.rehearse.perturbations.another_value import across, look_up_bound
-from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
-from forkpoint.rehearse.run import MOVED, Ended, RanksLoad
+from forkpoint.rehearse.perturbations.values import across, look_up_bound
+from forkpoint.rehearse.rehearsal import CalmRunFailed, choose_moment, choose_ranks, merge_workers, plan_trials
+from forkpoint.rehearse.rehearsal import _check as check_calm
+from forkpoint.rehearse.run import MOVED, Ended, RanksLoad, plan_program
 from forkpoint.rehearse.trial import Silence, choose_other
 from forkpoint.rehearse.workspace import Workspace
 from forkpoint.source import read_program
@@ -52,7 +50,7 @@ HEADINGS = ("What it does", "Where it comes from", "When it can happen", "A heal
 
 @for_each("perturbation", PERTURBATIONS, ids=lambda p: p.kind)
 def test_every_perturbation_documents_itself_under_the_same_headings(perturbation):
-    lines = (sys.modules[perturbation.find.__module__].__doc__ or "").splitlines()
+    lines = (inspect.getdoc(perturbation) or "").splitlines()
 
     assert [line for line in lines if line in HEADINGS] == list(HEADINGS)
 
@@ -409,9 +407,7 @@ def test_a_rank_marks_its_path_when_it_takes_a_batch_after_a_worker_was_disturbe
     order = RunOrder(RunMode.TRIAL, str(tmp_path), (), Trial(1, "exception-in-try", 1, target, 0, 0))
     inside = InsideRank(FakeTorch, order, lambda: 1, lambda: 0, lambda: marks.append(len(taken)))
     taken = []
-    for batch in (
-        find_perturbation("exception-in-try").install(inside).batches(None, replace(FACTS, workers=1), iter("abc"))
-    ):
+    for batch in find_perturbation("exception-in-try")(inside).batches(None, replace(FACTS, workers=1), iter("abc")):
         taken.append(batch)
         if batch == "a":
             write_value(tmp_path / "effect.json", Effect(1, "load raised OSError", site, 0, 1.0))
@@ -424,7 +420,7 @@ def disturbed(tmp_path, kind, settings, site=None):
     """A perturbation as it is in its rank, at its first occasion."""
     target = TrialTarget(site, (1,), "loader 0", settings=settings)
     order = RunOrder(RunMode.TRIAL, str(tmp_path), (), Trial(1, kind, 1, target, 0, 0))
-    return find_perturbation(kind).install(InsideRank(FakeTorch, order, lambda: 1, lambda: 0, lambda: None))
+    return find_perturbation(kind)(InsideRank(FakeTorch, order, lambda: 1, lambda: 0, lambda: None))
 
 
 class FakeTorch:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.rehearse.launch import common_environ, plan_program
 from forkpoint.rehearse.ranks import WarmStart
 from forkpoint.rehearse.rehearsal import RehearsalSettings, rehearse
 from forkpoint.rehearse.render import render_json
+from forkpoint.rehearse.run import common_environ, plan_program
 
 pytestmark = pytest.mark.sweep
 

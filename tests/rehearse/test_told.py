@@ -9,7 +9,6 @@ import jsonschema
 
 import forkpoint.rehearse
 from forkpoint.rehearse.fake import Schedule, ScheduledCall, compare, sample_ranks
-from forkpoint.rehearse.junit import render_junit
 from forkpoint.rehearse.model import (
     Calm,
     CodeSite,
@@ -22,9 +21,8 @@ from forkpoint.rehearse.model import (
     TrialTarget,
     VerifiedFix,
 )
-from forkpoint.rehearse.page import render_page
 from forkpoint.rehearse.paths import SeenFork
-from forkpoint.rehearse.render import find_hazards, render_json, render_text
+from forkpoint.rehearse.render import find_hazards, render_json, render_junit, render_page, render_text
 from forkpoint.rehearse.trial import apply_patch, move_trial, moved_line, with_fork
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse

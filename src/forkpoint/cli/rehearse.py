@@ -12,9 +12,9 @@ from forkpoint.cli.output import Progress, check_writable, say, terminal_width, 
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.rehearse.launch import UserProgram
     from forkpoint.rehearse.model import Rehearsal, TrialResult
     from forkpoint.rehearse.rehearsal import RehearsalSettings
+    from forkpoint.rehearse.run import UserProgram
 
 _DESCRIPTION = """\
 Run your own training script for a minute on a few ranks of this machine, and
@@ -54,8 +54,8 @@ def run(args: Namespace) -> int:
     if args.fake != (args.world is not None):
         raise UsageError("--fake and --world go together: --world 512 --fake")
     from forkpoint.live.run.job import handling
-    from forkpoint.rehearse.launch import plan_program
     from forkpoint.rehearse.rehearsal import rehearse
+    from forkpoint.rehearse.run import plan_program
 
     settings = _settings(args, command)
     program = plan_program(command, args.ranks, os.environ, as_is=args.as_is)
@@ -137,12 +137,12 @@ def _write(told: "Rehearsal", args: Namespace) -> None:
         write_value(args.out / _PLAN, told)
     write_file(str(args.out / "rehearsal.json"), [render_json(told), "\n"])
     if args.html is not None:
-        from forkpoint.rehearse.page import render_page, write_reports
+        from forkpoint.rehearse.render import render_page, write_reports
 
         reports = write_reports(told, Path(args.html).parent)
         write_file(args.html, [render_page(told, reports)])
     if args.junit is not None:
-        from forkpoint.rehearse.junit import render_junit
+        from forkpoint.rehearse.render import render_junit
 
         write_file(args.junit, [render_junit(told), "\n"])
     print(render_json(told) if args.json else render_text(told, terminal_width()))
@@ -154,8 +154,7 @@ def _list_kinds() -> int:
     from forkpoint.rehearse.perturbations import PERTURBATIONS
 
     for perturbation in PERTURBATIONS:
-        text = getdoc(sys.modules[perturbation.find.__module__]) or ""
-        print(f"{perturbation.kind}: {text}\n")
+        print(f"{perturbation.kind}: {getdoc(perturbation)}\n")
     return 0
 
 

@@ -1,32 +1,26 @@
-"""What the source does with a value: which numbers it is compared with, and whether it can differ by rank."""
+"""What the source does with data: the numbers a value is compared with, whether it can differ by rank, and where data is filtered."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from forkpoint.rehearse.filtering import asks_for_rank, find_filters
 from forkpoint.rehearse.model import CodeSite
 from forkpoint.source import Program, read_program
 from forkpoint.source.analysis import Analysis, analyse
-from forkpoint.source.code import Function, Module, spelled
+from forkpoint.source.apis import is_rank_word
+from forkpoint.source.code import Function, spelled
+from forkpoint.source.syntax import last_word
 
-_FLIPPED: dict[type[ast.cmpop], str] = {
-    ast.Lt: ">",
-    ast.LtE: ">=",
-    ast.Gt: "<",
-    ast.GtE: "<=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
+_SPELLED: dict[type[ast.cmpop], tuple[str, str]] = {
+    ast.Lt: ("<", ">"),
+    ast.LtE: ("<=", ">="),
+    ast.Gt: (">", "<"),
+    ast.GtE: (">=", "<="),
+    ast.Eq: ("==", "=="),
+    ast.NotEq: ("!=", "!="),
 }
-_STRAIGHT: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
+"""And with the sides exchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,38 +49,34 @@ class Decisions:
 
     def thresholds(self, site: CodeSite) -> tuple[Threshold, ...]:
         """Bounds with which a value read at this line is compared, in the same function."""
-        found = self._at(site)
-        if found is None:
+        function = self._at(site)
+        if function is None:
             return ()
-        module, function = found
         values = _values_read(function, site.line)
-        return tuple(dict.fromkeys(_comparisons(function, module, values, site.line)))
+        return tuple(dict.fromkeys(_comparisons(function, values, site.line)))
 
     def is_local(self, site: CodeSite) -> bool:
         """A decision at this line can differ by rank, as far as the source shows."""
-        found = self._at(site)
-        if found is None:
+        function = self._at(site)
+        if function is None:
             return False
-        _, function = found
         tests = [node for node in _tests(function) if node.lineno <= site.line <= (node.end_lineno or node.lineno)]
         differences = self._analysis.differences
         return any(differences.test(test, function).content for test in tests)
 
     def filters_alone(self, site: CodeSite) -> bool:
         """A filter at this line decides by its data alone: not by the rank, and without asking other ranks."""
-        found = self._at(site)
-        if found is None:
+        function = self._at(site)
+        if function is None:
             return False
-        _, function = found
         here = [tests for line, tests in find_filters(_own_statements(function)) if line == site.line]
         calls = [n for tests in here for test in tests for n in ast.walk(test) if isinstance(n, ast.Call)]
         reach = self._analysis.communication.reach
         return bool(here) and not any(map(asks_for_rank, here)) and not any(reach(call, function) for call in calls)
 
-    def _at(self, site: CodeSite) -> tuple[Module, Function] | None:
+    def _at(self, site: CodeSite) -> Function | None:
         module = self._program.module_at(site.file)
-        function = module.function_at(site.line) if module else None
-        return (module, function) if module and function else None
+        return module.function_at(site.line) if module else None
 
 
 def _own_statements(function: Function) -> Iterator[ast.AST]:
@@ -117,17 +107,16 @@ def _names_in(target: ast.expr) -> Iterator[str]:
             yield name
 
 
-def _comparisons(function: Function, module: Module, values: set[str], line: int) -> Iterator[Threshold]:
-    del module
+def _comparisons(function: Function, values: set[str], line: int) -> Iterator[Threshold]:
     for node in _own_statements(function):
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _STRAIGHT:
-            left, right, kind = node.left, node.comparators[0], type(node.ops[0])
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SPELLED:
+            left, right, spelling = node.left, node.comparators[0], _SPELLED[type(node.ops[0])]
             if ast.dump(left) == ast.dump(right):  # asks for NaN, which is a perturbation of its own
                 continue
             if _is_value(left, values, line) and (bound := _bound(right)):
-                yield Threshold(_STRAIGHT[kind], bound, node.lineno)
+                yield Threshold(spelling[0], bound, node.lineno)
             elif _is_value(right, values, line) and (bound := _bound(left)):
-                yield Threshold(_FLIPPED[kind], bound, node.lineno)
+                yield Threshold(spelling[1], bound, node.lineno)
 
 
 def _is_value(side: ast.expr, values: set[str], line: int) -> bool:
@@ -163,3 +152,49 @@ def _tests(function: Function) -> Iterator[ast.expr]:
     for node in _own_statements(function):
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
             yield node.test
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Filters: list comprehensions with `if`, loops that begin with `if ...: continue`, generators that yield what passes a test.
+
+
+def tests_of_list(node: ast.ListComp) -> list[ast.expr]:
+    return [test for generator in node.generators for test in generator.ifs if not generator.is_async]
+
+
+def tests_of_loop(loop: ast.For) -> list[ast.stmt]:
+    """The statements at the start of the body that decide whether to `continue`. Empty: there are none."""
+    for number, statement in enumerate(loop.body):
+        if isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Continue) and not statement.orelse:
+            return loop.body[: number + 1]
+        if not isinstance(statement, ast.Assign | ast.AnnAssign):
+            break
+    return []
+
+
+def yields_by_data(function: ast.FunctionDef) -> bool:
+    """A test inside a loop decides how often it yields, and that test does not ask for the rank."""
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
+    left = [tests for loop in loops if isinstance(loop, ast.For) and _yields(loop) and (tests := tests_of_loop(loop))]
+    branches = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.If)]
+    taken = [[branch.test] for branch in branches if any(map(_yields, branch.body))]
+    return any(not asks_for_rank(tests) for tests in (*left, *taken))
+
+
+def _yields(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node))
+
+
+def find_filters(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, list[ast.AST]]]:
+    """For each filter, the line under which it is reported and its conditions."""
+    for node in nodes:
+        if isinstance(node, ast.ListComp) and (tests := tests_of_list(node)):
+            yield node.lineno, list(tests)
+        elif isinstance(node, ast.For) and (rounds := tests_of_loop(node)):
+            yield node.iter.lineno, list(rounds)
+
+
+def asks_for_rank(tests: Iterable[ast.AST]) -> bool:
+    """The condition mentions a rank: it selects a rank's share of the data and does not drop bad samples."""
+    parts = [part for test in tests for part in ast.walk(test)]
+    return any(isinstance(part, ast.Name | ast.Attribute) and is_rank_word(last_word(part)) for part in parts)

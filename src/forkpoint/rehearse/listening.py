@@ -1,17 +1,13 @@
-"""The listener: called for everything rank-local that a program does, and may change the answer. The calm run takes notes, a
-perturbation changes one thing. Runs inside the ranks, but does not import torch: it gets it as an argument.
+"""The listener: called for everything rank-local that a program does, and may change the answer. The calm run takes notes
+(`inside/notes.py`), a perturbation changes one thing (`perturbation.py`). Runs inside the ranks, but does not import torch: it gets
+it as an argument.
 """
 
-import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from forkpoint.rehearse.model import CodeSite, Effect, RunOrder, Trial, write_value
-
-EFFECT_FILE = "effect.json"
+from forkpoint.rehearse.model import CodeSite, RunOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,81 +145,3 @@ class Listener:
         """The items of a loop whose body starts with `if ...: continue`."""
         del site
         return values
-
-
-class Disturbance(Listener):
-    """Waits for the chosen occasion on the chosen rank, and reports what it did."""
-
-    def __init__(self, inside: InsideRank) -> None:
-        super().__init__(inside)
-        trial = inside.order.trial
-        assert trial is not None  # a trial's order has one
-        self.trial: Trial = trial
-        self.settings = trial.target.settings
-        self._pid = os.getpid()
-        self._seen = 0
-        self._told = False
-
-    def is_here(self, site: CodeSite | None, what: str | None = None) -> bool:
-        """This is the chosen rank and place."""
-        if self.inside.rank() != self.trial.rank or not self._may_act():
-            return False
-        if what is not None and what != self.trial.target.what:
-            return False
-        wanted = self.trial.target.site
-        return wanted is None or (site is not None and (site.file, site.line) == (wanted.file, wanted.line))
-
-    def _may_act(self) -> bool:
-        """A loader's worker is not the rank."""
-        return os.getpid() == self._pid
-
-    def is_due(self) -> bool:
-        """Counts occasions. True from the chosen one on."""
-        self._seen += 1
-        return self._seen > self.trial.at
-
-    def is_now(self) -> bool:
-        """True only until the effect was reported."""
-        return self.is_due() and not self._told
-
-    def say(self, says: str, site: CodeSite | None) -> None:
-        """Records the effect, the first time."""
-        if not self._told:
-            self._told = True
-            self.inside.mark()
-            effect = Effect(self.trial.rank, says, site, self.inside.steps(), time.time())
-            write_value(Path(self.inside.order.folder) / EFFECT_FILE, effect)
-
-
-class WorkerDisturbance(Disturbance):
-    """Also acts in the workers of a loader, which read files for the rank. The rank takes note when it gets its next batch."""
-
-    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
-        del site
-        if not facts.workers or self.inside.rank() != self.trial.rank:
-            return batches
-        return Passed(batches, self._noted(batches))
-
-    def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        effect = Path(self.inside.order.folder) / EFFECT_FILE
-        for batch in batches:
-            if not self._told and effect.is_file():
-                self._told = True
-                self.inside.mark()
-            yield batch
-
-    def _may_act(self) -> bool:
-        return super()._may_act() or self.inside.torch.utils.data.get_worker_info() is not None
-
-
-class Passed(Iterator[Any]):
-    """Yields other batches; everything else is passed on to the original iterator."""
-
-    def __init__(self, original: Iterator[Any], batches: Iterator[Any]) -> None:
-        self._rehearsed = (original, batches)
-
-    def __next__(self) -> Any:
-        return next(self._rehearsed[1])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rehearsed[0], name)

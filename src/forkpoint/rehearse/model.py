@@ -119,6 +119,11 @@ class RankUses:
     """Between two steps."""
     cpu_s: float = 0.0
 
+    @property
+    def lines(self) -> frozenset[tuple[str, str, int]]:
+        """The source lines at which the rank uses something of its own. Not what: each may have its own files."""
+        return frozenset((use.kind, use.site.file, use.site.line) for use in self.uses if use.site.file)
+
 
 @dataclass(frozen=True, slots=True)
 class Calm:

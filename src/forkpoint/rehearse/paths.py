@@ -1,7 +1,7 @@
-"""The lines that two ranks of a trial executed, and where the disturbed one first took another path.
+"""What a rank of a trial writes while it runs, in files that survive it: the lines it executed and its number of steps.
 
-The disturbed rank and an undisturbed one record each executed line of the user's code in a file that survives them. Both run
-the same program, so what follows the n-th pass of the disturbed line can be compared line by line.
+The disturbed rank and an undisturbed one record each executed line of the user's code. Both run the same program, so what follows the
+n-th pass of the disturbed line can be compared line by line, up to the place where the disturbed rank first took another path.
 """
 
 import mmap
@@ -206,3 +206,36 @@ def _read(folder: Path, rank: int) -> tuple[list[str], list[tuple[int, int]]]:
         return [], []
     count = _ENTRY.unpack_from(data, 0)[0]
     return names, [*_ENTRY.iter_unpack(data[_ENTRY.size : _ENTRY.size * (count + 1)])]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The number of steps, in a memory-mapped file of eight bytes that the parent process reads.
+
+
+class StepFile:
+    """Written by the rank."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._map: mmap.mmap | None = None
+        self.steps = 0
+
+    def open_for(self, rank: int) -> None:
+        path = self._folder / f"steps_rank_{rank}"
+        path.write_bytes(bytes(8))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 8)
+        self.set(self.steps)
+
+    def set(self, steps: int) -> None:
+        self.steps = steps
+        if self._map is not None:
+            struct.pack_into("<q", self._map, 0, steps)
+
+
+def read_steps(folder: Path, rank: int) -> int:
+    """0 if the rank has made none yet."""
+    try:
+        return struct.unpack("<q", (folder / f"steps_rank_{rank}").read_bytes())[0]
+    except (OSError, struct.error):
+        return 0

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final
 
-from forkpoint.rehearse.filtering import asks_for_rank
+from forkpoint.rehearse.decisions import asks_for_rank
 from forkpoint.rehearse.model import (
     RESUMED,
     Calm,
@@ -23,7 +23,6 @@ from forkpoint.rehearse.model import (
 )
 from forkpoint.rehearse.outcome import judge_trial
 from forkpoint.rehearse.paths import Line, SeenFork, find_fork, find_step, stopped_apart
-from forkpoint.rehearse.plan import lines_of
 from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace, copy_folder, scratch_folder, workspace
 from forkpoint.remedies import remedies
@@ -81,7 +80,7 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
 
 def choose_other(rank: int, calm: Calm) -> int:
     """The rank to compare with; if possible one with the same lines in the calm run, because work of rank 0 alone is no fork."""
-    places = {told.rank: lines_of(told) for told in calm.ranks}
+    places = {told.rank: told.lines for told in calm.ranks}
     others = [other for other in places if other != rank]
     return next((other for other in others if places[other] == places[rank]), others[0])
 

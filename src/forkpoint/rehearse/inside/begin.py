@@ -20,9 +20,8 @@ from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
 from forkpoint.rehearse.listening import InsideRank, Listener
 from forkpoint.rehearse.model import ORDER_VARIABLE, Left, RunMode, RunOrder, read_value, write_value
-from forkpoint.rehearse.paths import PathFile
+from forkpoint.rehearse.paths import PathFile, StepFile
 from forkpoint.rehearse.perturbations import find_perturbation
-from forkpoint.rehearse.steps import StepFile
 
 _CLAIMED: Final = "FORKPOINT_REHEARSE_PID"
 """Pid of the rank itself: its child processes inherit RANK, but are not ranks."""
@@ -74,7 +73,7 @@ def _listener(order: RunOrder, inside: InsideRank) -> Listener:
     if order.mode is RunMode.CALM:
         return Notes(inside)
     if order.trial is not None and _rank() in (None, order.trial.rank):
-        return find_perturbation(order.trial.kind).install(inside)
+        return find_perturbation(order.trial.kind)(inside)
     return Listener(inside)
 
 

@@ -14,7 +14,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Final
 
-from forkpoint.rehearse.filtering import tests_of_list, tests_of_loop, yields_by_data
+from forkpoint.rehearse.decisions import tests_of_list, tests_of_loop, yields_by_data
 from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.listening import Listener
 

@@ -7,12 +7,12 @@ import signal
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePath
 from typing import Any, Final, cast
 
-from forkpoint.rehearse.filtering import fingerprint
 from forkpoint.rehearse.listening import InsideRank, Listener, LoaderFacts
 from forkpoint.rehearse.model import NOTED_STEPS, OLDER, CodeSite, RankUses, Use, UseKind, write_value
 
@@ -20,6 +20,10 @@ _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
 _FILTERED: Final = 8
 """Runs of a filter that are compared between ranks."""
+_LOOKED_AT: Final = 64
+"""Elements that are compared between ranks."""
+_DEEP: Final = 4
+_LONG: Final = 200
 _MAX_PLACES: Final = 500
 _EVERY_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
@@ -82,9 +86,6 @@ class Notes(Listener):
             note.facts["content"] = str(zlib.crc32(repr(self._plainly(batch)).encode(errors="replace")))
         if len(note.values) <= _VALUES:
             note.values[-1] += 1
-
-    def workers(self, site: CodeSite | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
-        del site, facts, processes
 
     def read(self, site: CodeSite, how: str, value: Any) -> Any:
         note = self._add(UseKind.READ, site, how, value)
@@ -319,6 +320,24 @@ class _Drawn(Iterator[Any]):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rehearsed[0], name)
+
+
+def fingerprint(values: Iterable[Any]) -> float | None:
+    """Equal for equal data on any rank; None if it is not plain data. Integers alone do not count: they may be ranks, layers or
+    experts, none of which can be missing.
+    """
+    looked_at = list(islice(values, _LOOKED_AT))
+    if not all(map(_is_plain, looked_at)) or all(isinstance(value, int) for value in looked_at):
+        return None
+    return float(zlib.crc32("\n".join(repr(value)[:_LONG] for value in looked_at).encode(errors="replace")))
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, dict):
+        value = [*cast("dict[Any, Any]", value).keys(), *cast("dict[Any, Any]", value).values()]
+    if isinstance(value, (list, tuple)):
+        return depth < _DEEP and all(_is_plain(part, depth + 1) for part in cast("list[Any]", value)[:_LOOKED_AT])
+    return value is None or isinstance(value, str | bytes | int | float | PurePath)
 
 
 def _is_many(value: Any) -> bool:
