@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import forkpoint
-from forkpoint.agent.case import ClaimStatus, open_case
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.hypothesis import ModelHypothesis
 from forkpoint.agent.mcp.questions import questions
+from forkpoint.brief.case import open_case
 from forkpoint.cli import build_parser
 from forkpoint.source.apis import Origin
 from looping import for_each

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from agent.claim_cases import DECIDES, marked, recorded, with_source
-from forkpoint.agent.case import Case, Claim, ClaimStatus, open_case
+from forkpoint.agent.case import Claim, ClaimStatus
 from forkpoint.agent.claims import (
     CLAIMS,
     CanDiffer,
@@ -27,6 +27,7 @@ from forkpoint.agent.claims import (
     ValueUsed,
     WaitsForLock,
 )
+from forkpoint.brief.case import Case, open_case
 from forkpoint.model.incident import Incident
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.source.apis import Origin

@@ -8,9 +8,10 @@ from msgspec import structs
 
 from agent.claim_cases import all_recorded, all_with_messages, recorded
 from cases import load_cases
-from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.claims import Issued, Missing
 from forkpoint.agent.claims.held import same_op
+from forkpoint.brief.case import Case
 from forkpoint.model.incident import Incident
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import Track

@@ -9,8 +9,9 @@ import pytest
 
 from agent.injections.planted import PLANT, SECRET, Injection, load_corpus, open_planted
 from cases import CASES
-from forkpoint.agent.case import Case, QuestionRefused, open_case
 from forkpoint.agent.tools import TOOLS, tool_named
+from forkpoint.brief import write_brief
+from forkpoint.brief.case import Case, QuestionRefused, open_case
 from forkpoint.model.verdict import Verdict
 from looping import for_each
 
@@ -74,7 +75,7 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, object]]]:
 
 def shown(case: Case) -> list[str]:
     """What a model would read, answers and refusals, one text per line that it would see."""
-    texts: list[str] = []
+    texts: list[str] = write_brief(case, 100_000).splitlines()
     for name, arguments in questions(case):
         tool = tool_named(name)
         assert tool is not None, name

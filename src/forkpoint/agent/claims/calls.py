@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, Fact
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.held import claimed_group, held_at, shown, tally
-from forkpoint.agent.naming import fact, is_plain, named, number, told_ranks
+from forkpoint.brief.case import Case, Fact
+from forkpoint.brief.naming import fact, is_plain, named, number, told_ranks
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.judge.repairs import recorded_job
 from forkpoint.model.op import SIZES_FREE, Signature, numel

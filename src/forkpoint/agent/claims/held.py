@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from forkpoint.agent.case import Case, ClaimCheck, ClaimStatus, Fact
-from forkpoint.agent.naming import fact, is_plain, matching_groups, name_group, named, number, told_ranks
-from forkpoint.agent.tools.recorded import tell_slot
+from forkpoint.agent.case import ClaimCheck, ClaimStatus
+from forkpoint.brief.calls import tell_slot
+from forkpoint.brief.case import Case, Fact
+from forkpoint.brief.naming import fact, is_plain, matching_groups, name_group, named, number, told_ranks
 from forkpoint.diverge.slots import token_at
 from forkpoint.model.op import split_name
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline

@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import find_module
-from forkpoint.agent.naming import fact, is_plain, named, number
 from forkpoint.agent.tools.logs import find_file, line_at, read_lines, text_files
 from forkpoint.agent.tools.stacks import tell_frame
+from forkpoint.brief.case import Case
+from forkpoint.brief.naming import fact, is_plain, named, number
 from forkpoint.errors import UnreadableInput
 from forkpoint.model.frames import bare_name
 from forkpoint.model.op import Frame, Stack

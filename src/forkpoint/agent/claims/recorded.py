@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.held import (
     Held,
     channels_of,
@@ -16,7 +16,8 @@ from forkpoint.agent.claims.held import (
     same_op,
     tally,
 )
-from forkpoint.agent.naming import named, number, told_ranks
+from forkpoint.brief.case import Case
+from forkpoint.brief.naming import named, number, told_ranks
 from forkpoint.model.op import split_name
 from forkpoint.model.timeline import GroupTimeline
 
