@@ -127,7 +127,8 @@ def test_text_that_gives_orders_stands_behind_a_bar_or_in_quotes(place: str, tmp
         train = tmp_path / "source" / "train.py"
         train.write_text(train.read_text().replace("if is_main_process():", f"if is_main_process():  # {ORDER}"))
     else:
-        (tmp_path / "capture" / "log_rank_0.txt").rename(tmp_path / "capture" / f"{ORDER} log_rank_0.txt")
+        for stacks in (tmp_path / "capture").glob("stacks_*"):
+            stacks.rename(stacks.with_name(f"{ORDER} {stacks.name}"))
 
     told = write_brief(open_case([str(tmp_path / "capture")], [str(tmp_path / "source")]), 40_000)
     lines = [line for line in told.splitlines() if ORDER in line]

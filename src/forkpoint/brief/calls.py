@@ -90,7 +90,7 @@ def tell_divergence(divergence: Divergence) -> str:
     if divergence.shift is not None:
         shift = divergence.shift
         way = f"skipped {shift.by}" if shift.by > 0 else f"issued {-shift.by} more"
-        parts.append(f"{name_ranks(shift.ranks)} {way} since seq {shift.since}")
+        parts.append(f"{name_ranks(shift.ranks) if shift.ranks else 'one side'} {way} since seq {shift.since}")
     if divergence.cycle:
         parts.append(f"ranks {', '.join(map(str, divergence.cycle[:16]))} wait for each other in a ring")
     if divergence.unknown:

@@ -14,8 +14,9 @@ from forkpoint.brief.naming import plain_name, shortened
 from forkpoint.brief.where import tell_chain
 from forkpoint.evidence.text import find_time, read_stamp
 from forkpoint.judge.contrast import find_printed, split_line, without_times
+from forkpoint.model.capture import Capture
 from forkpoint.model.frames import up_to_script, user_frames
-from forkpoint.model.log import QUIET, LogEvent, LogKind, Work
+from forkpoint.model.log import QUIET, LogEvent, LogKind, PrintedLine, Work
 from forkpoint.model.world import name_ranks
 
 _RANGES = 6
@@ -24,6 +25,8 @@ _LONG = 130
 _TOLD_ELSEWHERE = QUIET | {
     LogKind.GROUP_STATUS, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.COLLECTIVE_STACK, LogKind.WATCHDOG_DIED, LogKind.STORE,
 }  # fmt: skip
+_ENDS = (LogKind.LEAVING, LogKind.LEFT)
+"""Of each the first line is enough."""
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
 
 Clock = tuple[int, ...]
@@ -58,7 +61,11 @@ def tell_failures(case: Case) -> Iterator[str]:
     for event, when in _dated(case.incident.capture.events):
         if event.kind in _TOLD_ELSEWHERE:
             continue
-        key = (event.kind, event.work.op if event.work else _DIGITS.sub("#", event.text), user_frames(event.stack))
+        key = (
+            (event.kind,)
+            if event.kind in _ENDS
+            else (event.kind, event.work.op if event.work else _DIGITS.sub("#", event.text), user_frames(event.stack))
+        )
         told = found.setdefault(key, _Told(event, when))
         told.ranks.update(() if event.rank is None else (event.rank,))
         if event.work is not None and event.rank is not None:
@@ -128,6 +135,8 @@ class Row:
 _MANY = 150_000
 """Lines that are compared, of all ranks together."""
 _VARIANTS = 4
+_NOBODY = -1
+"""In place of a rank, for lines whose rank is unknown."""
 
 
 def tell_printed(case: Case) -> Iterator[str]:
@@ -143,7 +152,7 @@ def tell_printed(case: Case) -> Iterator[str]:
 def _read_rows(case: Case) -> tuple[list[Row], set[int]]:
     by_rank: dict[int, list[tuple[str, int, str]]] = defaultdict(list)
     failed = _first_failures(case.incident.capture.events)
-    for file, rank, line in find_printed(case.incident):
+    for file, rank, line in (*find_printed(case.incident), *_of_nobody(case.incident.capture)):
         if line.line < failed.get(file, line.line + 1) or find_time(line.text):
             by_rank[rank].append((file, line.line, line.text))
     most = max(12, _MANY // max(1, len(by_rank)))
@@ -157,7 +166,17 @@ def _read_rows(case: Case) -> tuple[list[Row], set[int]]:
             form, values = split_line(text)
             told[form][rank].append((values, file, number, text, last))
     rows = [row for form, of_form in told.items() for row in _rows_of(form, of_form)]
-    return sorted(rows, key=lambda row: row.at), set(by_rank)
+    return sorted(rows, key=lambda row: row.at), set(by_rank) - {_NOBODY}
+
+
+def _of_nobody(capture: Capture) -> Iterator[tuple[str, int, PrintedLine]]:
+    """Lines of which nothing says who printed them, such as those of one console of all ranks."""
+    owned: dict[str, set[int | None]] = defaultdict(set)
+    for file, rank in capture.logs:
+        owned[file].add(rank)
+    for file, lines in sorted(capture.printed.items()):
+        if owned[file] == {None} or len(owned[file]) > 1:
+            yield from ((file, _NOBODY, line) for line in lines if line.rank is None)
 
 
 def _first_failures(events: Iterable[LogEvent]) -> dict[str, int]:
@@ -218,12 +237,19 @@ def _tell_row(case: Case, row: Row, heard: set[int]) -> Iterator[str]:
     if row.clocks and max(row.clocks.values()) != min(row.clocks.values()):
         last = max(row.clocks, key=lambda rank: row.clocks[rank])
         when += f"..{_of_day(row.clocks[last])} (rank {last} last)"
-    only = "only " if row.ranks != heard and 2 * len(row.ranks) <= len(heard) else ""
+    only = "only " if row.ranks < heard and 2 * len(row.ranks) <= len(heard) else ""
     most = 2 if row.differs_always else _VARIANTS
     shown = variants if len(variants) <= most else [*variants[: most // 2], *variants[-(most // 2) :]]
     for number, (_, said) in enumerate(shown):
         _, file, line, text = said[0]
-        who = "all" if len(said) == len(heard) > 1 else name_ranks([one[0] for one in said], _RANGES)
+        ranks = [one[0] for one in said]
+        who = (
+            "all"
+            if len(ranks) == len(heard) > 1
+            else name_ranks(ranks, _RANGES)
+            if ranks != [_NOBODY]
+            else "rank unknown"
+        )
         head = f"{when} {only}" if not number else "   "
         yield (
             f"{head}{who} ({plain_name(file)}:{line}) |{shortened(case, without_times(text), _LONG)}".strip(" ")

@@ -53,8 +53,8 @@ def _fork(verdict: Verdict) -> Iterator[str]:
     fork = verdict.divergence
     if fork is None:
         return
-    slot = f"message {fork.seq} of {fork.channel[0]}->{fork.channel[1]}" if fork.channel else f"seq {fork.seq}"
-    yield f"fork: {plain_name(str(fork.group))} {slot}; {tell_divergence(fork)}"
+    slot = f" message {fork.seq} of {fork.channel[0]}->{fork.channel[1]}" if fork.channel else f" seq {fork.seq}"
+    yield f"fork: {plain_name(str(fork.group))}{slot if fork.seq is not None else ''}; {tell_divergence(fork)}"
     repair = verdict.hypotheses[0].repair if verdict.hypotheses else None
     if repair and verdict.cause is not Cause.INCONCLUSIVE:
         yield f"replay: {repair}"

@@ -182,9 +182,9 @@ def _tell_stack(case: Case, live: LiveStack, who: str, shown: set[tuple[Frame, .
     for name, stack in live.others:
         inner, frames = next((frame for frame in stack if is_python(frame)), None), user_frames(stack)
         says = f"{find_shape(stack)}{_in(inner, frames)}{_chain(case, frames)}"
-        alike.setdefault(says, []).append(plain_name(name))
+        alike.setdefault(says, []).append(plain_name(name) if name else "")
     for says, names in list(alike.items())[:_THREADS]:
-        yield f"     another thread {', '.join(filter(None, names[:2]))}: {says}"
+        yield f"     another thread{''.join(f' {name}' for name in names[:2] if name)}: {says}"
 
 
 def _in(inner: Frame | None, frames: Sequence[Frame]) -> str:
