@@ -99,7 +99,7 @@ def _tell_failure(case: Case, told: _Told) -> Iterator[str]:
         if event.work is not None
         else shortened(case, without_times(event.text), _LONG)
     )
-    yield f"{_of_day(told.when)}{until} {who} {event.kind} ({plain_name(event.file)}:{event.line}) |{says}"
+    yield f"{_of_day(told.when)}{until} {who} {event.kind} ({plain_name(case.name_inside(event.file))}:{event.line}) |{says}"
     frames = up_to_script(user_frames(event.stack))
     if frames:
         yield f"   at {tell_chain(case, frames)}"
@@ -252,7 +252,9 @@ def _tell_row(case: Case, row: Row, heard: set[int]) -> Iterator[str]:
         )
         head = f"{when} {only}" if not number else "   "
         yield (
-            f"{head}{who} ({plain_name(file)}:{line}) |{shortened(case, without_times(text), _LONG)}".strip(" ")
+            f"{head}{who} ({plain_name(case.name_inside(file))}:{line}) |{shortened(case, without_times(text), _LONG)}".strip(
+                " "
+            )
             if not number
             else f"{head}{who} |{shortened(case, without_times(text), _LONG)}"
         )

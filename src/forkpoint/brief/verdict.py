@@ -104,7 +104,7 @@ def _weighed(case: Case) -> Iterator[str]:
 
 
 def _cite(case: Case, evidence: Evidence) -> str:
-    return f"{plain_name(evidence.file)} {evidence.where} |{shortened(case, evidence.says, _LONG)}"
+    return f"{plain_name(case.name_inside(evidence.file))} {evidence.where} |{shortened(case, evidence.says, _LONG)}"
 
 
 def tell_claim(hypothesis: Hypothesis) -> str:
@@ -132,7 +132,7 @@ def tell_files(case: Case) -> Iterator[str]:
     if timeline.blind:
         yield f"cut: dumps of {name_ranks(timeline.blind, _RANGES)} end early; what is after is unknown"
     for one in case.verdict.coverage.set_aside[:_SHOWN]:
-        yield f"set aside: {plain_name(one.file)}: {one.why} (--use FILE judges it anyway)"
+        yield f"set aside: {plain_name(case.name_inside(one.file))}: {one.why} (--use FILE judges it anyway)"
     if len(case.verdict.coverage.set_aside) > _SHOWN:
         yield f"set aside: {len(case.verdict.coverage.set_aside) - _SHOWN} more files"
     yield from _problems(case, [(problem.file, problem.text) for problem in capture.problems])
@@ -148,6 +148,6 @@ def _problems(case: Case, found: Sequence[tuple[str, str]]) -> Iterator[str]:
     counts = Counter(text for _, text in found)
     for text, times in list(counts.items())[:_SHOWN]:
         file = next(name for name, said in found if said == text)
-        yield f"problem: {plain_name(file)}: {shortened(case, text, _LONG)}" + (
+        yield f"problem: {plain_name(case.name_inside(file))}: {shortened(case, text, _LONG)}" + (
             f" ({times} files)" if times > 1 else ""
         )

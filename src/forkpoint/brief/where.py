@@ -134,7 +134,7 @@ def _last_words(case: Case, ranks: Sequence[int]) -> Iterator[str]:
     lines = find_lines(case.incident)
     for rank in [rank for rank in ranks if lines.get(rank)][:_CALLS]:
         last = lines[rank][-1]
-        yield f"   the last that rank {rank} printed ({plain_name(last.file)}:{last.where.removeprefix('line ')}) |{shortened(case, last.says, _LONG)}"
+        yield f"   the last that rank {rank} printed ({plain_name(case.name_inside(last.file))}:{last.where.removeprefix('line ')}) |{shortened(case, last.says, _LONG)}"
 
 
 def _tell_slots(one: Standing, number: int) -> str:
@@ -171,7 +171,7 @@ def tell_chain(case: Case, frames: Sequence[Frame]) -> str:
 
 
 def _tell_stack(case: Case, live: LiveStack, who: str, shown: set[tuple[Frame, ...]]) -> Iterator[str]:
-    where = f"({plain_name(live.file)}:{live.line})"
+    where = f"({plain_name(case.name_inside(live.file))}:{live.line})"
     frames = user_frames(live.stack)
     inner = next((frame for frame in live.stack if is_python(frame)), None)
     called = f"{find_shape(live.stack)}{_in(inner, frames)}" if inner else "no Python frame"
