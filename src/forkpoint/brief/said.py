@@ -13,7 +13,7 @@ from forkpoint.brief.case import Case
 from forkpoint.brief.naming import plain_name, shortened
 from forkpoint.brief.where import tell_chain
 from forkpoint.evidence.text import find_time, read_stamp
-from forkpoint.judge.contrast import find_printed, split_line, without_times
+from forkpoint.judge.contrast import find_printed, split_line
 from forkpoint.model.capture import Capture
 from forkpoint.model.frames import up_to_script, user_frames
 from forkpoint.model.log import QUIET, LogEvent, LogKind, PrintedLine, Work
@@ -27,6 +27,9 @@ _TOLD_ELSEWHERE = QUIET | {
 }  # fmt: skip
 _ENDS = (LogKind.LEAVING, LogKind.LEFT)
 """Of each the first line is enough."""
+_START = re.compile(
+    r"^[\[(]?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[\])]?[ ,|:-]*|^\d\d:\d\d:\d\d(?:[.,]\d{1,9})?[ ,|:-]+"
+)
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
 
 Clock = tuple[int, ...]
@@ -35,6 +38,11 @@ Clock = tuple[int, ...]
 def read_clock(text: str | None) -> Clock | None:
     stamp = read_stamp(text) if text else None
     return (stamp.month, stamp.day, stamp.hour, stamp.minute, stamp.second or 0) if stamp else None
+
+
+def without_start(text: str) -> str:
+    """Without the time at its beginning, and otherwise as printed: it is what an agent quotes."""
+    return _START.sub("", text)
 
 
 def _of_day(clock: Clock | None) -> str:
@@ -97,9 +105,9 @@ def _tell_failure(case: Case, told: _Told) -> Iterator[str]:
     says = (
         _tell_works(event.work, told.works)
         if event.work is not None
-        else shortened(case, without_times(event.text), _LONG)
+        else f"|{shortened(case, without_start(event.text), _LONG)}"
     )
-    yield f"{_of_day(told.when)}{until} {who} {event.kind} ({plain_name(case.name_inside(event.file))}:{event.line}) |{says}"
+    yield f"{_of_day(told.when)}{until} {who} {event.kind} ({plain_name(case.name_inside(event.file))}:{event.line}) {says}"
     frames = up_to_script(user_frames(event.stack))
     if frames:
         yield f"   at {tell_chain(case, frames)}"
@@ -108,7 +116,7 @@ def _tell_failure(case: Case, told: _Told) -> Iterator[str]:
 def _tell_works(work: Work, ranks: dict[int | None, set[int]]) -> str:
     slots = [f"seq {seq} ({name_ranks(those, _RANGES)})" for seq, those in list(ranks.items())[:_SLOTS]]
     more = f" and {len(ranks) - _SLOTS} more" if len(ranks) > _SLOTS else ""
-    return f"{work.op} {', '.join(slots)}{more}, timeout {work.timeout_ms / 1000:g} s"
+    return f"{plain_name(work.op)} {', '.join(slots)}{more}, timeout {work.timeout_ms / 1000:g} s"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -252,11 +260,11 @@ def _tell_row(case: Case, row: Row, heard: set[int]) -> Iterator[str]:
         )
         head = f"{when} {only}" if not number else "   "
         yield (
-            f"{head}{who} ({plain_name(case.name_inside(file))}:{line}) |{shortened(case, without_times(text), _LONG)}".strip(
+            f"{head}{who} ({plain_name(case.name_inside(file))}:{line}) |{shortened(case, without_start(text), _LONG)}".strip(
                 " "
             )
             if not number
-            else f"{head}{who} |{shortened(case, without_times(text), _LONG)}"
+            else f"{head}{who} |{shortened(case, without_start(text), _LONG)}"
         )
     if len(variants) > len(shown):
         yield f"   and {len(variants) - len(shown)} more values"
