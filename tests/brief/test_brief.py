@@ -89,7 +89,7 @@ def test_an_undecided_case_is_told_as_undecided_with_all_its_hypotheses() -> Non
     case = opened("0107")
     told = write_brief(case)
 
-    assert "\nUNDECIDED: " in told
+    assert "\nUNDECIDED |" in told
     assert "suspects:" not in told
     assert all(f"\nH{number} " in told for number in range(1, min(6, len(case.verdict.hypotheses)) + 1))
 
@@ -135,7 +135,7 @@ def test_text_that_gives_orders_stands_behind_a_bar_or_in_quotes(place: str, tmp
 
     assert lines
     assert all("|" in line.partition(ORDER)[0] or line.partition(ORDER)[0].count('"') % 2 for line in lines), lines
-    assert told.startswith("What is right of a bar | is quoted")
+    assert told.startswith("What is right of a bar | quotes evidence")
 
 
 def test_a_secret_is_masked_before_a_line_is_cut(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from forkpoint.brief.calls import tell_slot
 from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import answer, fact, lines_around, name_group, names
+from forkpoint.brief.naming import answer, fact, lines_around, name_group, names, plain_name
 from forkpoint.model.timeline import Channel
 from forkpoint.model.trace import Track
 
@@ -25,7 +25,7 @@ def pair_channels(case: Case) -> Iterator[Fact]:
         shown = ", ".join(f"{s}->{d}" for s, d in sorted(ends)[:_NAMED])
         more = f" and {len(ends) - _NAMED} more" if len(ends) > _NAMED else ""
         open_ = ", one still open" if is_open else ""
-        yield fact(case, f"{group} channels {shown}{more}", f"sent {sent}, received {received}{open_}")
+        yield fact(case, f"{plain_name(str(group))} channels {shown}{more}", f"sent {sent}, received {received}{open_}")
 
 
 def _pairs(key: tuple[object, ...]) -> tuple[bool, bool]:

@@ -168,7 +168,8 @@ def _spelled(case: Case) -> list[str]:
 
 
 def _told_apart(group: ProcessGroup, alike: int) -> str:
-    return str(group) if alike < 2 else f"{group} (name {group.name}, {name_ranks(group.ranks, _RANGES)})"
+    name = plain_name(str(group))
+    return name if alike < 2 else f"{name} (name {plain_name(group.name)}, {name_ranks(group.ranks, _RANGES)})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ _RANGES = 6
 _SLOTS = 6
 _LONG = 130
 _TOLD_ELSEWHERE = QUIET | {
-    LogKind.GROUP_STATUS, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.COLLECTIVE_STACK, LogKind.WATCHDOG_DIED, LogKind.STORE,
+    LogKind.GROUP_STATUS, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.COLLECTIVE_STACK, LogKind.WATCHDOG_DIED,
 }  # fmt: skip
 _ENDS = (LogKind.LEAVING, LogKind.LEFT)
 """Of each the first line is enough."""
@@ -67,7 +67,7 @@ def tell_failures(case: Case) -> Iterator[str]:
     """The earliest first. The same of several ranks is one line, with the first place where it stands."""
     found: dict[object, _Told] = {}
     for event, when in _dated(case.incident.capture.events):
-        if event.kind in _TOLD_ELSEWHERE:
+        if event.kind in _TOLD_ELSEWHERE or (event.kind is LogKind.STORE and event.exception is None):
             continue
         key = (
             (event.kind,)

@@ -33,19 +33,19 @@ def tell_verdict(case: Case) -> Iterator[str]:
     yield from _judgement(verdict)
     yield from _fork(verdict)
     for site in verdict.sites[:_SHOWN]:
-        condition = f" `{shortened(case, site.condition, 120)}`" if site.condition else ""
-        why = f": {shortened(case, site.why, 160)}" if site.why else ""
-        yield f"possible place: {site.file}:{site.line} in {site.function}{condition}{why}"
+        told = " ".join(filter(None, [f"`{site.condition}`:" if site.condition else "", site.why]))
+        place = f"{plain_name(case.name_inside(site.file))}:{site.line} in {plain_name(site.function)}"
+        yield f"possible place: {place}{f' |{shortened(case, told, 240)}' if told else ''}"
 
 
 def _judgement(verdict: Verdict) -> Iterator[str]:
     if verdict.cause is Cause.INCONCLUSIVE:
-        yield f"UNDECIDED: {verdict.headline or verdict.summary}"
+        yield f"UNDECIDED |{verdict.headline or verdict.summary}"
         yield "No cause is proved; the hypotheses below are in order of likelihood, and none is excluded."
         return
     meaning = next(says for least, says in _MEANING if verdict.confidence >= least)
     who = name_ranks(verdict.suspects, _RANGES) if verdict.suspects else "no rank can be singled out"
-    yield f"{verdict.headline or verdict.summary}"
+    yield f"in one sentence |{verdict.headline or verdict.summary}"
     yield f"cause {verdict.cause}; suspects: {who}; symptom {verdict.symptom or 'unknown'}; confidence {verdict.confidence:g} ({meaning})"
 
 
@@ -57,7 +57,7 @@ def _fork(verdict: Verdict) -> Iterator[str]:
     yield f"fork: {plain_name(str(fork.group))}{slot if fork.seq is not None else ''}; {tell_divergence(fork)}"
     repair = verdict.hypotheses[0].repair if verdict.hypotheses else None
     if repair and verdict.cause is not Cause.INCONCLUSIVE:
-        yield f"replay: {repair}"
+        yield f"replay |{repair}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def tell_hypotheses(case: Case) -> Iterator[str]:
         says = (
             ""
             if one.says in {verdict.headline, verdict.summary} and not undecided
-            else f": {shortened(case, one.says, _LONG if number <= _FIRST_ONES else _LONG // 2)}"
+            else f" |{shortened(case, one.says, _LONG if number <= _FIRST_ONES else _LONG // 2)}"
         )
         yield f"H{number} {one.likelihood}: {tell_claim(one)}{says}"
     if len(verdict.hypotheses) > _HYPOTHESES:
@@ -83,7 +83,7 @@ def tell_hypotheses(case: Case) -> Iterator[str]:
     for refused in find_refused(case.incident, verdict.findings)[:_SHOWN]:
         yield f"rejected by replay of the recorded calls: {tell_claim(refused)}"
     for note in verdict.coverage.notes[:_SHOWN]:
-        yield f"note: {shortened(case, note, _LONG)}"
+        yield f"note |{shortened(case, note, _LONG)}"
 
 
 def _weighed(case: Case) -> Iterator[str]:
@@ -98,9 +98,9 @@ def _weighed(case: Case) -> Iterator[str]:
             if cited and not fresh:
                 yield f"{what} H{number}: as for {' and '.join(dict.fromkeys(seen.get(e, 'others') for e in cited))}"
         if one.lacks:
-            yield f"H{number} lacks: {shortened(case, '; '.join(one.lacks), _LONG)}"
+            yield f"H{number} lacks |{shortened(case, '; '.join(one.lacks), _LONG)}"
         if len(hypotheses) > 1 and one.decides:
-            yield f"would decide H{number}: {shortened(case, one.decides, _LONG)}"
+            yield f"would decide H{number} |{shortened(case, one.decides, _LONG)}"
 
 
 def _cite(case: Case, evidence: Evidence) -> str:
@@ -132,7 +132,7 @@ def tell_files(case: Case) -> Iterator[str]:
     if timeline.blind:
         yield f"cut: dumps of {name_ranks(timeline.blind, _RANGES)} end early; what is after is unknown"
     for one in case.verdict.coverage.set_aside[:_SHOWN]:
-        yield f"set aside: {plain_name(case.name_inside(one.file))}: {one.why} (--use FILE judges it anyway)"
+        yield f"set aside (--use FILE judges it anyway): {plain_name(case.name_inside(one.file))} |{one.why}"
     if len(case.verdict.coverage.set_aside) > _SHOWN:
         yield f"set aside: {len(case.verdict.coverage.set_aside) - _SHOWN} more files"
     yield from _problems(case, [(problem.file, problem.text) for problem in capture.problems])
@@ -148,6 +148,6 @@ def _problems(case: Case, found: Sequence[tuple[str, str]]) -> Iterator[str]:
     counts = Counter(text for _, text in found)
     for text, times in list(counts.items())[:_SHOWN]:
         file = next(name for name, said in found if said == text)
-        yield f"problem: {plain_name(case.name_inside(file))}: {shortened(case, text, _LONG)}" + (
+        yield f"problem: {plain_name(case.name_inside(file))} |{shortened(case, text, _LONG)}" + (
             f" ({times} files)" if times > 1 else ""
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import answer, fact, name_group
+from forkpoint.brief.naming import answer, fact, name_group, plain_name
 from forkpoint.diverge.waits import find_cycle, find_waits
 from forkpoint.judge.repairs import recorded_job
 from forkpoint.model.world import name_ranks
@@ -39,7 +39,11 @@ def _of_slots(case: Case, slots: Sequence[Slot]) -> Iterator[Fact]:
     ordered = sorted(alike.values(), key=lambda some: (not some[0].absent, not some[0].unknown, some[0].seq))
     for first, *more in ordered:
         ranks = frozenset[int]().union(first.waiting, *(slot.waiting for slot in more))
-        place = f"{first.group} message {first.seq} of {_way(first)}" if first.channel else _name(case, first)
+        place = (
+            f"{plain_name(str(first.group))} message {first.seq} of {_way(first)}"
+            if first.channel
+            else _name(case, first)
+        )
         likewise = f" and {len(more)} more like it" if more else ""
         yield fact(case, f"{place}{likewise}", f"{name_ranks(ranks, _RANGES)} wait: {_tell_held(first, more)}")
 

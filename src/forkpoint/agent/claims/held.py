@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from forkpoint.agent.case import ClaimCheck, ClaimStatus
-from forkpoint.brief.calls import tell_slot
+from forkpoint.brief.calls import members_alike, tell_slot
 from forkpoint.brief.case import Case, Fact
 from forkpoint.brief.naming import fact, is_plain, matching_groups, name_group, named, number, told_ranks
 from forkpoint.diverge.cohorts import issued
@@ -168,15 +168,21 @@ def held_at(rank: int, group: GroupTimeline, seq: int, case: Case) -> Held:
 
 
 def other_call_there(rank: int, group: GroupTimeline, seq: int, case: Case) -> str | None:
-    """Where another member made another call at this seq than the rank, or the same from another line of the program."""
+    """Where most members made another call at this seq than the rank, or the same from another line of the program."""
     tables, mine = case.incident.timeline.tables, group.track(rank)
     own = _call_at(mine, seq, tables) if mine is not None else None
-    for _, other in group.kinds if own is not None else ():
-        track = group.track(other)
+    if own is None:
+        return None
+    alike = others = 0
+    for members in members_alike(group, case.incident.timeline):
+        track = group.track(members[0])
         call = _call_at(track, seq, tables) if track is not None else None
-        if call is not None and own is not None and (call[0] != own[0] or (call[1] and own[1] and call[1] != own[1])):
-            return f"rank {other} made another call with this number: one of them may have left one out"
-    return None
+        if call is not None:
+            is_other = call[0] != own[0] or (call[1] and own[1] and call[1] != own[1])
+            alike, others = alike + (0 if is_other else len(members)), others + (len(members) if is_other else 0)
+    if alike > others:
+        return None
+    return "others made another call with this number: it may have left out theirs"
 
 
 def _call_at(track: Track, seq: int, tables: Tables) -> tuple[Signature, str | None] | None:
