@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import forkpoint
-from forkpoint.agent.case import ClaimStatus, open_case
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.hypothesis import ModelHypothesis
 from forkpoint.agent.mcp.questions import questions
+from forkpoint.brief.case import open_case
 from forkpoint.cli import build_parser
 from forkpoint.source.apis import Origin
 from looping import for_each
@@ -187,13 +188,11 @@ def test_tools_that_the_skill_and_the_page_name_exist() -> None:
     there = {question.name for question in questions(may_open=True, store="history.db")}
     page = (ROOT / "docs" / "mcp.md").read_text()
     in_table = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
-    in_skill = set(re.findall(r"^\d\. `(\w+)`", SKILL.read_text(), re.MULTILINE))
-
-    named = set(re.findall(r"`(\w+)`", SKILL.read_text().partition("## Without it")[0]))
+    named = set(re.findall(r"`(\w+)`", SKILL.read_text()))
 
     assert in_table == there
-    assert in_skill == {"verdict", "table", "read_source", "why", "submit_hypothesis", "offer_remedy"} <= there
-    assert named - there == {"unverifiable", "pickle"}
+    assert {"brief", "open_case", "table", "log_lines", "submit_hypothesis", "offer_remedy"} <= named
+    assert named - there == {"fixes", "pickle"}
 
 
 def test_the_skill_can_be_read_cold() -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from forkpoint.agent.case import Case, Fact
 from forkpoint.agent.tools import tool_named
+from forkpoint.brief.case import Case, Fact
 
 
 def ask(case: Case, name: str, **given: Any) -> Sequence[Fact]:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from cases import CASES, examine_case, load_cases, read_case
-from forkpoint.agent.case import Case, name_inside
+from forkpoint.brief.case import Case, name_inside
 from forkpoint.redact import Redactor
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.agent import case as agent_case
+from forkpoint.brief import case as brief_case
 from forkpoint.evidence import ADMIT_BY_PROOF, Choice, read
 from forkpoint.model.capture import Capture
 from forkpoint.pipeline import Examination, examine
@@ -21,8 +21,8 @@ def _examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def read_once(paths: Sequence[str], _: object = None, choice: Choice = ADMIT_BY_PROOF) -> Capture:
         return _read(tuple(paths), stamp(paths), choice)
 
-    monkeypatch.setattr(agent_case, "read", read_once)
-    monkeypatch.setattr(agent_case, "examine", lambda read, source: _examine(read, tuple(source), stamp(source)))
+    monkeypatch.setattr(brief_case, "read", read_once)
+    monkeypatch.setattr(brief_case, "examine", lambda read, source: _examine(read, tuple(source), stamp(source)))
 
 
 _trusted = cache(ssl.create_default_context)

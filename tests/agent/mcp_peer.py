@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from cases import CASES
+from forkpoint.brief import LIMIT
 
 PATIENCE_S = 600
 CAPTURE, SOURCE = CASES / "0001" / "capture", CASES / "0001" / "source"
@@ -54,6 +55,10 @@ PATCH = """\
 """
 
 
+BRIEFS = ("brief", "open_case")
+"""What answers with the whole brief; all else answers in pages of 2,000 characters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     portal: BlockingPortal
@@ -67,7 +72,7 @@ class Peer:
         result = self.call(name, **arguments)
         assert not result.is_error, text_of(result)
         assert result.structured_content is None, "no second copy"
-        assert len(text_of(result)) <= 2000
+        assert len(text_of(result)) <= (LIMIT if name in BRIEFS else 2000)
         return text_of(result)
 
     def whole(self, name: str, **arguments: Any) -> str:

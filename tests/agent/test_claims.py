@@ -11,9 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.claim_cases import DECIDES, all_recorded, marked, recorded, with_source
 from cases import load_cases
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, Fact, open_case, schema_of
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus, schema_of
 from forkpoint.agent.claims import CLAIMS, AnyClaim, CanDiffer, FrameAt, Guards, Issued, LogSays, Missing
-from forkpoint.agent.naming import name_module
+from forkpoint.brief.case import Case, Fact, open_case
+from forkpoint.brief.naming import name_module
 from forkpoint.model.op import Frame
 from forkpoint.source.apis import Origin
 from forkpoint.source.bridge.fork import ForkKind
@@ -119,7 +120,8 @@ def test_blanks_in_a_quote_do_not_matter_and_words_do() -> None:
     assert log_says(file, line, f"  {quote.replace(' ', '   ')}").check(case).status is ClaimStatus.SUPPORTED
     assert log_says(file, line, f"{quote}…").check(case).status is ClaimStatus.SUPPORTED
     assert log_says(file, line, quote.replace("caught", "saw")).check(case).status is ClaimStatus.CONTRADICTED
-    assert log_says(file, line, quote.lower()).check(case).status is ClaimStatus.CONTRADICTED
+    assert log_says(file, line, quote.lower()).check(case).status is not ClaimStatus.SUPPORTED
+    assert log_says(file, line, " ".join(reversed(quote.split()))).check(case).status is ClaimStatus.UNVERIFIABLE
 
 
 @for_each("quote", ["", " ", "Watchdog", "t op", "o", "- : - : - : -", "timeout : = - , ."])

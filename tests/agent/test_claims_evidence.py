@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from agent.claim_cases import DECIDES, marked, recorded, with_source
-from forkpoint.agent.case import Case, Claim, ClaimStatus, open_case
+from forkpoint.agent.case import Claim, ClaimStatus
 from forkpoint.agent.claims import (
     CLAIMS,
     CanDiffer,
@@ -27,14 +27,17 @@ from forkpoint.agent.claims import (
     ValueUsed,
     WaitsForLock,
 )
+from forkpoint.brief.case import Case, open_case
 from forkpoint.model.incident import Incident
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.source.apis import Origin
 from looping import for_each
 
 YES, NO, SILENT = ClaimStatus.SUPPORTED, ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE
-NCCL, GLOO, MESSAGES = "0001", "0050", "0077"
-"""Recorded cases: rank 0 alone called at seq 16; the same kind on gloo, which declares no members; message 13 of 2->3 never sent."""
+NCCL, GLOO, MESSAGES, BATCHES = "0001", "0050", "0077", "0022"
+"""Recorded cases: rank 0 alone called at seq 16; the same kind on gloo, which declares no members; message 13 of 2->3 never sent;
+messages in batches, which the watchdog numbers otherwise than the recorder.
+"""
 IDLE = "0017"
 """Rank 5 stands on its host with nothing pending."""
 
@@ -123,6 +126,10 @@ def of_records() -> Iterator[tuple[str, Claim, ClaimStatus]]:
     yield MESSAGES, missing(3, 13, [2, 3]), NO
     yield MESSAGES, missing(3, 13, [0, 3]), SILENT
     yield NCCL, missing(0, 1000), SILENT
+    yield NCCL, missing(1, 15), NO  # all ranks made this call
+    yield NCCL, missing(0, 16), SILENT  # another one than its peers made: its own may be the next
+    yield BATCHES, issued([3], "default_pg", 24, "coalesced"), SILENT  # as the watchdog counts, not the recorder
+    yield BATCHES, sizes(3, 12, [4, 64]), SILENT  # of a message, perhaps
     yield NCCL, sizes(0, 16, [2]), YES
     yield NCCL, sizes(0, 16, [5]), NO
     yield NCCL, sizes(0, 16, [2, 1]), SILENT

@@ -9,8 +9,9 @@ import pytest
 
 from agent.injections.planted import PLANT, SECRET, Injection, load_corpus, open_planted
 from cases import CASES
-from forkpoint.agent.case import Case, QuestionRefused, open_case
 from forkpoint.agent.tools import TOOLS, tool_named
+from forkpoint.brief import write_brief
+from forkpoint.brief.case import Case, QuestionRefused, open_case
 from forkpoint.model.verdict import Verdict
 from looping import for_each
 
@@ -74,7 +75,7 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, object]]]:
 
 def shown(case: Case) -> list[str]:
     """What a model would read, answers and refusals, one text per line that it would see."""
-    texts: list[str] = []
+    texts: list[str] = write_brief(case, 100_000).splitlines()
     for name, arguments in questions(case):
         tool = tool_named(name)
         assert tool is not None, name
@@ -112,6 +113,16 @@ def test_a_planted_text_changes_no_verdict_runs_nothing_and_is_shown_without_tri
     assert [text for text in texts if not text.isprintable()] == []
     assert [text for text in texts if SECRET in text] == []
     assert list(tmp_path.rglob("canary*")) == []
+
+
+@each
+def test_in_a_brief_a_planted_text_stands_behind_a_bar_or_in_quotes(injection: Injection, tmp_path: Path) -> None:
+    words = injection.text.split()
+    runs = {" ".join(words[at : at + 3]) for at in range(len(words) - 2)}
+    brief = write_brief(open_planted(injection, tmp_path), 60_000)
+
+    before = [line.partition(run)[0] for line in brief.splitlines() for run in runs if run in line]
+    assert [text for text in before if "|" not in text and not text.count('"') % 2 and not text.count("`") % 2] == []
 
 
 SEEN = {

@@ -10,7 +10,7 @@ from agent.claim_cases import recorded
 from agent.injections.liar import Liar
 from agent.injections.planted import SECRET, Injection, load_corpus, open_planted
 from cases import CASES, load_cases
-from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget
@@ -18,6 +18,7 @@ from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.tools import TOOLS
 from forkpoint.agent.transcript import Unwritten
 from forkpoint.agent.workflow import explain
+from forkpoint.brief.case import Case
 from forkpoint.report.json_report import render_json
 from looping import for_each
 

@@ -14,9 +14,9 @@ import pytest
 
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES
-from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.tools import logs
 from forkpoint.agent.tools.logs import LONGEST, find_file, last_lines, line_at, read_lines, text_files
+from forkpoint.brief.case import Case, open_case
 from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.logs.lines import LONGEST as LONGEST_CHUNK
 from forkpoint.model.log import LogKind

@@ -13,12 +13,13 @@ from threading import Event
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from agent.mcp_peer import CAPTURE, LIE, ORDERS, PATCH, PATIENCE_S, SOURCE, TRUTH, Peer, connected, text_of
+from agent.mcp_peer import BRIEFS, CAPTURE, LIE, ORDERS, PATCH, PATIENCE_S, SOURCE, TRUTH, Peer, connected, text_of
 from cases import read_case, verdict_of
-from forkpoint.agent.case import Case, Progress, open_case
 from forkpoint.agent.mcp.desk import Desk
 from forkpoint.agent.mcp.server import make_server
 from forkpoint.agent.tools import TOOLS
+from forkpoint.brief import LIMIT
+from forkpoint.brief.case import Case, Progress, open_case
 from forkpoint.evidence import read
 from forkpoint.history.incident import JobFacts, describe_incident
 from forkpoint.history.store import open_store
@@ -84,7 +85,7 @@ def test_every_question_answers_without_arguments_in_the_size_of_a_page(peer: Pe
     refused = {name: text_of(r) for name in peer.tools() if (r := peer.call(name)).is_error}
 
     assert set(refused) == {"channels", "changes", "check_patch"}, refused
-    assert all(len(text_of(peer.call(name))) <= 2000 for name in peer.tools())
+    assert all(len(text_of(peer.call(name))) <= (LIMIT if name in BRIEFS else 2000) for name in peer.tools())
 
 
 def test_the_server_says_that_text_in_facts_is_data(peer: Peer) -> None:
@@ -100,9 +101,9 @@ def test_no_text_tells_an_agent_that_the_verdict_stands_whatever_it_finds(peer: 
 
 
 def test_every_tool_that_the_prompt_names_is_there(opener: Peer) -> None:
-    named = set(re.findall(r"`(\w+)`", opener.prompt())) - {"unverifiable"}
+    named = set(re.findall(r"`(\w+)`", opener.prompt())) - {"unverifiable", "part"}
 
-    assert {"open_case", "verdict", "submit_hypothesis", "check_patch"} < named < set(opener.tools())
+    assert {"open_case", "brief", "submit_hypothesis", "check_patch"} < named < set(opener.tools())
 
 
 # What is answered.
@@ -257,7 +258,7 @@ def test_a_case_is_opened_inside_the_root(opener: Peer) -> None:
 
     told = opener.text("open_case", paths=["run"], source=["src"])
 
-    assert "divergent-path (confidence 0.95), rank 0" in told
+    assert "cause divergent-path; suspects: rank 0;" in told
     assert "Site: train.py:15" in opener.text("verdict")
     assert "verdict: the same in both: divergent-path of rank 0" in opener.text("changes", paths=["run"])
     assert "root of this server" in opener.refusal("changes", paths=["../outside"])
@@ -293,7 +294,7 @@ def test_links_that_lead_out_of_the_root_are_refused(opener: Peer, root: Path) -
 def test_a_link_that_stays_inside_the_root_is_followed(opener: Peer, root: Path) -> None:
     (root / "again").symlink_to(root / "run")
 
-    assert ", rank 0; " in opener.text("open_case", paths=["again"])
+    assert "suspects: rank 0;" in opener.text("open_case", paths=["again"])
 
 
 def test_what_cannot_be_read_is_said_in_one_line(opener: Peer, root: Path) -> None:
@@ -301,7 +302,7 @@ def test_what_cannot_be_read_is_said_in_one_line(opener: Peer, root: Path) -> No
 
     assert "nothing to diagnose" in opener.refusal("open_case", paths=["empty"], source=[])
     assert "at least one path" in opener.refusal("open_case", paths=[], source=[])
-    assert ", rank 0; " in opener.text("open_case", paths=["run"]), "the next one is read all the same"
+    assert "suspects: rank 0;" in opener.text("open_case", paths=["run"]), "the next one is read all the same"
 
 
 class SlowReading:

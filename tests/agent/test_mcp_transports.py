@@ -45,6 +45,7 @@ CALLS = {
     "submit_hypothesis": TRUTH,
     "offer_remedy": {"file": "train.py", "line": 15},
     "check_patch": {"patch": PATCH, "functions": ["log_progress"]},
+    "brief": {"part": "where"},
     "verdict": {},
     "why": {},
     "files": {},

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.claim_cases import with_text
-from forkpoint.agent.case import Case, QuestionRefused
 from forkpoint.agent.patch_check import MAX_CHARACTERS, check_patch
+from forkpoint.brief.case import Case, QuestionRefused
 from looping import for_each
 
 TRAIN = """\

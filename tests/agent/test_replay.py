@@ -28,7 +28,6 @@ from agent.walks import (
     walk_in_process,
 )
 from cases import CASES, read_case
-from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget
 from forkpoint.agent.providers import Style
@@ -36,6 +35,7 @@ from forkpoint.agent.report import render_explanation, render_explanation_json
 from forkpoint.agent.talk import Talk
 from forkpoint.agent.transcript import Replayed, TranscriptFile, TranscriptRecord, places, read_transcript
 from forkpoint.agent.workflow import explain
+from forkpoint.brief.case import Case, open_case
 from forkpoint.errors import InputError, UsageError
 from forkpoint.redact import Redactor
 from looping import for_each

@@ -7,10 +7,10 @@ import pytest
 
 from agent.claim_cases import recorded as opened
 from cases import CASES, load_cases
-from forkpoint.agent.case import QuestionRefused
 from forkpoint.agent.similar import find_similar, recorded
 from forkpoint.agent.similar.search import ForkShape, render_index, shape_of
 from forkpoint.agent.tools.knowledge import SIMILAR, SimilarArguments, similar_tool
+from forkpoint.brief.case import QuestionRefused
 from forkpoint.model.verdict import Cause
 from looping import for_each
 

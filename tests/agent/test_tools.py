@@ -10,9 +10,10 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES, load_cases
-from forkpoint.agent.case import Case, Fact, QuestionRefused, open_case, schema_of
-from forkpoint.agent.naming import MAX_CHARACTERS, MAX_FACTS
+from forkpoint.agent.case import schema_of
 from forkpoint.agent.tools import TOOLS, tool_named
+from forkpoint.brief.case import Case, Fact, QuestionRefused, open_case
+from forkpoint.brief.naming import MAX_CHARACTERS, MAX_FACTS
 from looping import for_each, one_in
 
 # ----------------------------------------------------------------------------------------------------------- every tool

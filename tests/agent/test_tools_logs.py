@@ -8,9 +8,9 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import recorded
 from cases import CASES
-from forkpoint.agent.case import QuestionRefused, open_case
-from forkpoint.agent.naming import MAX_CHARACTERS
 from forkpoint.agent.tools import logs
+from forkpoint.brief.case import QuestionRefused, open_case
+from forkpoint.brief.naming import MAX_CHARACTERS
 from looping import for_each
 
 

@@ -10,8 +10,9 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES
-from forkpoint.agent.case import Case, Ledger, QuestionRefused, open_case
+from forkpoint.agent.case import Ledger
 from forkpoint.agent.mcp.pages import LIMIT, Pages
+from forkpoint.brief.case import Case, QuestionRefused, open_case
 from forkpoint.errors import UsageError
 from forkpoint.model.timeline import Gap
 from forkpoint.model.verdict import Cause

@@ -7,7 +7,7 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded, with_source
 from cases import CASES
-from forkpoint.agent.case import QuestionRefused, open_case
+from forkpoint.brief.case import QuestionRefused, open_case
 from looping import for_each
 
 

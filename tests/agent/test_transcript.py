@@ -13,8 +13,8 @@ from agent.claim_cases import recorded
 from agent.injections.planted import SECRET
 from agent.scripted_server import calls
 from agent.walks import CAPTURE, SOURCE, choose, go_on, reading, right, says_in_turn, submit, walk, walk_in_process
-from forkpoint.agent.case import open_case
 from forkpoint.agent.transcript import MAX_BYTES, TranscriptFile, TranscriptRecord, places, read_transcript
+from forkpoint.brief.case import open_case
 from forkpoint.errors import InputError, UnreadableInput, UsageError
 from forkpoint.redact import Redactor
 from looping import for_each

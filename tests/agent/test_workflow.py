@@ -24,11 +24,12 @@ from agent.walks import (
     walk,
     walk_in_process,
 )
-from forkpoint.agent.case import ClaimStatus, open_case
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.model import Budget
 from forkpoint.agent.providers import Style
 from forkpoint.agent.talk import HYPOTHESIS
+from forkpoint.brief.case import open_case
 from forkpoint.report.json_report import render_json
 from forkpoint.source.apis import Origin
 from looping import for_each

@@ -11,12 +11,12 @@ from jsonschema import Draft202012Validator
 import forkpoint
 from agent.claim_cases import recorded
 from agent.walks import QUIET, InProcess, walk_in_process
-from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.model import Account, Budget, Call, ModelFailed, Reply, Usage
 from forkpoint.agent.report import render_explanation, render_explanation_json
 from forkpoint.agent.talk import Talk
 from forkpoint.agent.transcript import Replayed, TranscriptFile, TranscriptRecord, read_transcript
 from forkpoint.agent.workflow import explain
+from forkpoint.brief.case import Case, open_case
 from forkpoint.report.json_report import render_json
 from looping import for_each
 

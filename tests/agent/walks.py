@@ -9,13 +9,13 @@ from agent.claim_cases import recorded
 from agent.endpoints import url_for
 from agent.scripted_server import Request, ScriptedServer, Step, calls
 from cases import CASES
-from forkpoint.agent.case import Case
 from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget, Message, ModelFailed, Offer, Reply
 from forkpoint.agent.providers import Style, connect
 from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.transcript import Transcript, Unwritten
 from forkpoint.agent.workflow import explain
+from forkpoint.brief.case import Case
 
 CAPTURE, SOURCE = str(CASES / "0001" / "capture"), str(CASES / "0001" / "source")
 LOCAL = "openai-compatible:scripted"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from collect.planted import WATCHDOG
-from forkpoint.agent.case import open_case
 from forkpoint.agent.tools import logs
+from forkpoint.brief.case import open_case
 from forkpoint.evidence import WAY_OUT, read
 from forkpoint.evidence.files import find_files, open_file
 from forkpoint.evidence.links import LeadsOut, open_beneath

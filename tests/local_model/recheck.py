@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from forkpoint.agent.case import Case
 from forkpoint.agent.claims import AnyClaim, Issued, LogSays, Missing
+from forkpoint.brief.case import Case
 from forkpoint.diverge.slots import token_at
 from forkpoint.model.timeline import Gap, GroupTimeline
 from forkpoint.model.trace import Track

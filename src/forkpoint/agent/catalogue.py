@@ -8,9 +8,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forkpoint.agent.case import Case, ClaimCheck, QuestionRefused
+from forkpoint.agent.case import ClaimCheck
 from forkpoint.agent.claims.guards import Line, calls_at, deciding_at, find_line, whole_decisions
 from forkpoint.agent.hypothesis import Remedy
+from forkpoint.brief.case import Case, QuestionRefused
 from forkpoint.model.verdict import Cause
 from forkpoint.remedies import remedies
 from forkpoint.remedies.scene import Scene

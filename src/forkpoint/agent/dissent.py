@@ -5,10 +5,11 @@ Nothing here changes the verdict; disagreement is printed beside it.
 
 from collections.abc import Iterator, Sequence
 
-from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.claims import AnyClaim, Issued, Missing, NothingFurther, SameValue
 from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, ModelHypothesis
-from forkpoint.agent.naming import is_plain, matching_groups, told_ranks
+from forkpoint.brief.case import Case
+from forkpoint.brief.naming import is_plain, matching_groups, told_ranks
 from forkpoint.judge.repairs import find_replay, is_excluded, recorded_job
 from forkpoint.model.incident import Divergence, PartingKind
 from forkpoint.model.verdict import Cause, Verdict

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.hypothesis import Explanation, ModelHypothesis, Remedy
+from forkpoint.brief.case import Case
 from forkpoint.report.markdown import code, fenced, sentence
 
 _LONGEST = 600

@@ -5,9 +5,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from forkpoint.agent.case import Case, ClaimCheck, ClaimStatus, Ledger, Wire
+from forkpoint.agent.case import ClaimCheck, ClaimStatus, Ledger, Wire
 from forkpoint.agent.claims import AnyClaim
 from forkpoint.agent.model import Usage
+from forkpoint.brief.case import Case
 from forkpoint.model.verdict import Cause
 from forkpoint.report.escape import escape
 

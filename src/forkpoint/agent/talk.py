@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from forkpoint.agent.case import Case, Fact, Ledger, QuestionRefused, Shown, Tool, Wire, schema_of
+from forkpoint.agent.case import Ledger, Shown, Tool, Wire, schema_of
 from forkpoint.agent.model import Account, Answered, Call, Message, Model, ModelFailed, Offer, Reply, Said, Usage
 from forkpoint.agent.transcript import Transcript, TranscriptRecord
+from forkpoint.brief.case import Case, Fact, QuestionRefused
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model is told, and what it may hand in besides a hypothesis.

@@ -7,7 +7,7 @@ from hashlib import sha256
 from itertools import chain, islice
 
 from forkpoint import __version__
-from forkpoint.agent.case import Case, ClaimStatus, Fact, QuestionRefused, Shown, Tool, Wire
+from forkpoint.agent.case import ClaimStatus, Shown, Tool, Wire
 from forkpoint.agent.catalogue import Offered, offer_at, offers
 from forkpoint.agent.dissent import compare
 from forkpoint.agent.hypothesis import (
@@ -20,7 +20,6 @@ from forkpoint.agent.hypothesis import (
     check_claims,
 )
 from forkpoint.agent.model import Call, ModelFailed, Offer, Spent
-from forkpoint.agent.naming import fact
 from forkpoint.agent.patch_check import check_patch
 from forkpoint.agent.talk import HYPOTHESIS, REMEDY, REPAIR, GoOn, OfferAt, RemedyChoice, Talk
 from forkpoint.agent.tools.around import HISTORY, LINT
@@ -33,6 +32,8 @@ from forkpoint.agent.tools.stacks import STACK_DIFF
 from forkpoint.agent.tools.table import TABLE, TableArguments
 from forkpoint.agent.tools.waiting import THREADS, WAITS
 from forkpoint.agent.transcript import SCHEMA, TranscriptRecord
+from forkpoint.brief.case import Case, Fact, QuestionRefused
+from forkpoint.brief.naming import fact
 from forkpoint.model.verdict import Cause
 from forkpoint.report.json_report import render_json
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MODULES = {
     name: name
     for name in (
-        "attach", "diagnose", "demo", "run", "doctor", "env", "collect", "bundle", "summarise", "merge", "watch", "serve",
+        "attach", "diagnose", "brief", "demo", "run", "doctor", "env", "collect", "bundle", "summarise", "merge", "watch", "serve",
         "history", "lint", "rehearse", "explain", "lab", "agent", "mcp", "eval", "attribution", "completion",
     )
 } | {"eval": "evaluate"}  # fmt: skip

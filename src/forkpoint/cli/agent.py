@@ -22,10 +22,10 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.agent.case import Case
     from forkpoint.agent.hypothesis import Explanation
     from forkpoint.agent.model import Budget
     from forkpoint.agent.talk import Hear
+    from forkpoint.brief.case import Case
 
 _DESCRIPTION = """\
 Diagnose, then let a model examine the case: it sees facts with ids, asks
@@ -108,7 +108,7 @@ def _check_transcript(args: Namespace) -> None:
 
 def _open(paths: list[str], source: list[str], args: Namespace) -> "Case":
     """Prints the verdict before a model is asked."""
-    from forkpoint.agent.case import open_case
+    from forkpoint.brief.case import open_case
 
     with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
         case = open_case(paths, source, progress)

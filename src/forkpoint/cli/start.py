@@ -10,7 +10,7 @@ from forkpoint.errors import UsageError
 
 MOMENTS = (
     ("A job hangs now", ("attach", "watch")),
-    ("A job failed", ("diagnose", "collect", "bundle", "explain", "serve", "history")),
+    ("A job failed", ("diagnose", "brief", "collect", "bundle", "explain", "serve", "history")),
     ("Before the run", ("lint", "rehearse", "doctor", "env", "run", "lab", "demo")),
     ("For tools and clusters", ("summarise", "merge", "agent", "mcp", "eval", "attribution", "completion")),
 )

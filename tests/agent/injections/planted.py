@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cases import CASES
-from forkpoint.agent.case import Case, open_case
+from forkpoint.brief.case import Case, open_case
 
 SECRET = "h" + "f_" + "qZ7xK9mN1pR3tV5wY8aB2cD4eF6gH0jL2nP"
 """A token that opens nothing."""

@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, Fact
-from forkpoint.agent.claims.held import claimed_group, held_at, shown, tally
-from forkpoint.agent.naming import fact, is_plain, named, number, told_ranks
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
+from forkpoint.agent.claims.held import channels_of, claimed_group, held_at, message_there, shown, tally
+from forkpoint.brief.case import Case, Fact
+from forkpoint.brief.naming import fact, is_plain, named, number, told_ranks
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.judge.repairs import recorded_job
 from forkpoint.model.op import SIZES_FREE, Signature, numel
@@ -19,7 +20,7 @@ _Found = tuple[tuple[ClaimStatus, str], Fact | None]
 # |---|---|
 # | has these sizes; or, for a call done long ago, this number of elements where all members must agree on it | supported |
 # | has another number of elements (one rank is enough); or the rank has not reached the call | contradicted |
-# | is missing; is kept without sizes; has the same number of elements in another shape; is a coalesced call | unverifiable |
+# | is missing, or the rank has a message with this number, too; is kept without sizes; has the same number of elements in another shape; is a coalesced call | unverifiable |
 #
 # Splits are claimed as sizes: for an all_to_all, recorders keep the total sent and received, or one size per peer.
 
@@ -54,6 +55,9 @@ class Sizes(Claim):
     def _of_rank(self, rank: int, group: GroupTimeline, case: Case) -> _Found:
         held = held_at(rank, group, self.seq, case)
         track = group.track(rank)
+        if any(message_there(channel, rank, self.seq, case) for channel in channels_of([rank], group, case)[rank]):
+            why = f"rank {rank} also has a message with this number: channels shows the sizes of messages"
+            return (ClaimStatus.UNVERIFIABLE, why), held.fact
         if held.status is not ClaimStatus.SUPPORTED or track is None:
             return (held.status, held.why), held.fact
         op = frontier_op(track, self.seq)

@@ -3,9 +3,10 @@
 import ast
 from typing import Literal
 
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import Line, find_line
-from forkpoint.agent.naming import fact, named, number
+from forkpoint.brief.case import Case
+from forkpoint.brief.naming import fact, named, number
 from forkpoint.source.code import Function
 from forkpoint.source.syntax import ancestors, assignments, own_nodes, statement_of
 

@@ -5,11 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from forkpoint.agent.case import Case, ClaimCheck, ClaimStatus, Fact
-from forkpoint.agent.naming import fact, is_plain, matching_groups, name_group, named, number, told_ranks
-from forkpoint.agent.tools.recorded import tell_slot
+from forkpoint.agent.case import ClaimCheck, ClaimStatus
+from forkpoint.brief.calls import members_alike, tell_slot
+from forkpoint.brief.case import Case, Fact
+from forkpoint.brief.naming import fact, is_plain, matching_groups, name_group, named, number, told_ranks
+from forkpoint.diverge.cohorts import issued
 from forkpoint.diverge.slots import token_at
-from forkpoint.model.op import split_name
+from forkpoint.model.entries import Tables
+from forkpoint.model.frames import user_place
+from forkpoint.model.op import Signature, split_name
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline
 from forkpoint.model.trace import RankTrace, Track
 from forkpoint.model.world import ProcessGroup
@@ -93,6 +97,9 @@ RECORDED_OPS: Final = frozenset(
 """Names that recorders write. Any other name (`all_gather_object`, a function of the program) may mean one of them."""
 
 
+COLLECTIVES: Final = RECORDED_OPS - {"send", "recv", "coalesced"}
+
+
 def differs_from(claimed: str, held: Sequence[str]) -> bool:
     """The recorded operations are certainly another call: recorders use both names, and neither is recorded as the other."""
     one = plain_op(claimed)
@@ -160,6 +167,31 @@ def held_at(rank: int, group: GroupTimeline, seq: int, case: Case) -> Held:
     )
 
 
+def other_call_there(rank: int, group: GroupTimeline, seq: int, case: Case) -> str | None:
+    """Where most members made another call at this seq than the rank, or the same from another line of the program."""
+    tables, mine = case.incident.timeline.tables, group.track(rank)
+    own = _call_at(mine, seq, tables) if mine is not None else None
+    if own is None:
+        return None
+    alike = others = 0
+    for members in members_alike(group, case.incident.timeline):
+        track = group.track(members[0])
+        call = _call_at(track, seq, tables) if track is not None else None
+        if call is not None:
+            is_other = call[0] != own[0] or (call[1] and own[1] and call[1] != own[1])
+            alike, others = alike + (0 if is_other else len(members)), others + (len(members) if is_other else 0)
+    if alike > others:
+        return None
+    return "others made another call with this number: it may have left out theirs"
+
+
+def _call_at(track: Track, seq: int, tables: Tables) -> tuple[Signature, str | None] | None:
+    if token_at(track, seq, tables) is None:
+        return None
+    signature, stack = issued(track, seq, tables)
+    return (signature, user_place(stack)) if signature is not None else None
+
+
 def missing_at(
     rank: int, group: GroupTimeline, seq: int, gaps: frozenset[Gap | None], channels: Sequence[Channel], case: Case
 ) -> Held:
@@ -216,6 +248,12 @@ def _unheld(rank: int, tracks: list[Track], seq: int, op: str, case: Case) -> He
     if not all(t.from_start for t in tracks) or not (tracks or trace.from_start):
         return Held(ClaimStatus.UNVERIFIABLE, f"rank {rank}'s ring buffer no longer holds its first {op}")
     return Held(ClaimStatus.CONTRADICTED, f"rank {rank} has issued no {op} with number {number(seq)}")
+
+
+def message_there(channel: Channel, rank: int, seq: int, case: Case) -> bool:
+    """This end of the channel has a message of that number."""
+    track = channel.end(rank)
+    return track is not None and token_at(track, seq, case.incident.timeline.tables) is not None
 
 
 def records_messages(trace: RankTrace) -> bool:

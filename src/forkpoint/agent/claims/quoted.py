@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import find_module
-from forkpoint.agent.naming import fact, is_plain, named, number
 from forkpoint.agent.tools.logs import find_file, line_at, read_lines, text_files
 from forkpoint.agent.tools.stacks import tell_frame
+from forkpoint.brief.case import Case
+from forkpoint.brief.naming import fact, is_plain, named, number
 from forkpoint.errors import UnreadableInput
 from forkpoint.model.frames import bare_name
 from forkpoint.model.op import Frame, Stack
@@ -186,8 +187,8 @@ def _tokens(track: Track, case: Case) -> set[int]:
 # |---|---|
 # | is in that line as it was shown (redacted, escaped, runs of blanks as one) | supported |
 # | is in another line of that file | supported, with that line |
-# | is nowhere in the file | contradicted |
-# | is too short to prove anything; the file or line does not exist or cannot be read again; or the line was not shown as
+# | has a word that is neither in that line nor near it, and is nowhere in the file | contradicted |
+# | has only words of that line and those near, in another order or with others between; is too short to prove anything; the file or line does not exist or cannot be read again; or the line was not shown as
 #   written: cut or partly masked | unverifiable |
 
 _SHORTEST: Final = 8
@@ -197,6 +198,8 @@ _FEWEST: Final = 2
 _WORD: Final = re.compile(r"[A-Za-z0-9_]{2,}")
 _LONGEST: Final = 4000
 _SHOWN: Final = 160
+_NEAR: Final = 3
+"""Lines before and after, over which one message may go."""
 _SEARCHED: Final = 200_000
 """Lines searched for a quote that is not on the claimed line."""
 
@@ -244,6 +247,11 @@ class LogSays(Claim):
             return ClaimCheck(
                 ClaimStatus.UNVERIFIABLE, "the line as shown has other words, but it is cut or partly masked", facts
             )
+        near = range(max(1, self.line - _NEAR), self.line + _NEAR + 1)
+        there = {word for n in near for word in _WORD.findall(line_at(case, file, n) or "")}
+        if set(_WORD.findall(quote)) <= there:
+            why = "all of these words are there, but not in this order: quote one line as it is"
+            return ClaimCheck(ClaimStatus.UNVERIFIABLE, why, facts)
         return ClaimCheck(ClaimStatus.CONTRADICTED, "the line has other words", facts)
 
 

@@ -2,8 +2,9 @@
 
 from typing import Literal
 
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.held import (
+    COLLECTIVES,
     Held,
     channels_of,
     claimed_group,
@@ -12,11 +13,13 @@ from forkpoint.agent.claims.held import (
     messages_at,
     missing_at,
     missing_on,
+    other_call_there,
     plain_op,
     same_op,
     tally,
 )
-from forkpoint.agent.naming import named, number, told_ranks
+from forkpoint.brief.case import Case
+from forkpoint.brief.naming import named, number, told_ranks
 from forkpoint.model.op import split_name
 from forkpoint.model.timeline import GroupTimeline
 
@@ -33,6 +36,7 @@ from forkpoint.model.timeline import GroupTimeline
 # `send` and `recv` are numbered on each channel: any channel of the rank will do, or the one that `send 0->1` names.
 
 _MESSAGES = frozenset({"send", "recv"})
+NO, SILENT = ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE
 
 
 class Issued(Claim):
@@ -60,6 +64,11 @@ class Issued(Claim):
             found = {r: messages_at(r, group, self.seq, message, of_rank, case) for r, of_rank in channels.items()}
         else:
             found = {r: held_at(r, group, self.seq, case) for r in set(self.ranks)}
+            if op not in COLLECTIVES:  # a batch of messages has a number of its own
+                found = {
+                    r: Held(SILENT, f"{h.why}, but {named(self.op)} may have other numbers") if h.status is NO else h
+                    for r, h in found.items()
+                }
         return tally({rank: (self._judge(held, rank), held.fact) for rank, held in found.items()})
 
     def _judge(self, held: Held, rank: int) -> tuple[ClaimStatus, str]:
@@ -79,8 +88,8 @@ class Issued(Claim):
 # | every rank | is |
 # |---|---|
 # | has a dump that goes far enough and holds nothing at that seq or later, and another member reached it | supported |
-# | is not in the declared group, or reached it (one rank is enough) | contradicted |
-# | has no dump, or one that ends early or begins later; no member has come that far; the group is ambiguous | unverifiable |
+# | is not in the declared group, or made the same call there as the others (one rank is enough) | contradicted |
+# | made another call there than others, so that it may have left one out; has no dump, or one that ends early or begins later; no member has come that far; the group is ambiguous | unverifiable |
 #
 # If no member has a collective with that seq, messages with that number are compared: one end has it, the other does not.
 
@@ -113,7 +122,13 @@ class Missing(Claim):
         gaps = frozenset(group.gap(rank, self.seq) for rank in group.group.ranks)
         channels = channels_of(self.ranks, group, case)
         found = {rank: missing_at(rank, group, self.seq, gaps, of_rank, case) for rank, of_rank in channels.items()}
+        found = {rank: self._if_same_call(rank, held, group, case) for rank, held in found.items()}
         return tally({rank: ((held.status, held.why), held.fact) for rank, held in found.items()})
+
+    def _if_same_call(self, rank: int, held: Held, group: GroupTimeline, case: Case) -> Held:
+        """A rank that left out a call gives its number to the next one: that it has another call there contradicts nothing."""
+        other = other_call_there(rank, group, self.seq, case) if held.status is NO else None
+        return Held(SILENT, f"{held.why}, but {other}", held.ops, held.fact) if other else held
 
     def _check_channel(self, group: GroupTimeline, channel: list[int], case: Case) -> ClaimCheck:
         found: dict[int, Held] = {}

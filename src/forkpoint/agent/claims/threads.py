@@ -4,10 +4,11 @@ import ast
 from collections.abc import Iterator
 from typing import Literal
 
-from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, Fact
+from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import Line, find_line
 from forkpoint.agent.claims.quoted import FrameAt, same_files
-from forkpoint.agent.naming import fact, is_plain, named, number
+from forkpoint.brief.case import Case, Fact
+from forkpoint.brief.naming import fact, is_plain, named, number
 from forkpoint.evidence.stacks.shapes import Shape, find_shape
 from forkpoint.model.op import Stack
 from forkpoint.source.syntax import last_word, own_nodes

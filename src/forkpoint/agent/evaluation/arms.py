@@ -129,8 +129,10 @@ Write your answer to `answer.json` in this folder, as one JSON object:
 Then stop. You have {minutes:g} minutes.
 """
 _WITH = """
-The MCP server `forkpoint` has read this evidence and answers questions about it. Begin with its tool `verdict`; it is a claim like
-others. `submit_hypothesis` checks yours.
+The MCP server `forkpoint` has read this evidence and the source. Call its tool `brief` first, before you open any file: it holds
+the verdict, which is a claim to test, where all ranks stand, what logs say side by side, and the source of these places. If it
+explains every rank, answer at once, without reading the files again; if something decisive is missing, ask one or two pointed
+questions.
 """
 _KILLED_AFTER_S = 10
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from forkpoint.agent.case import Case, Tool, open_case
+from forkpoint.agent.case import Tool
 from forkpoint.agent.hypothesis import ModelHypothesis
-from forkpoint.agent.naming import matching_groups
 from forkpoint.agent.similar import recorded
 from forkpoint.agent.tools.knowledge import similar_tool
+from forkpoint.brief.case import Case, open_case
+from forkpoint.brief.naming import matching_groups
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.model.verdict import Cause, Verdict
 

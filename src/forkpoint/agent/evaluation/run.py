@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from forkpoint import __version__
-from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.evaluation.known import (
     KnownCase,
     Marks,
@@ -28,6 +28,7 @@ from forkpoint.agent.model import Account, Budget, Model, Usage
 from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.transcript import TranscriptFile, TranscriptRecord
 from forkpoint.agent.workflow import explain
+from forkpoint.brief.case import Case
 from forkpoint.errors import ForkpointError
 from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose

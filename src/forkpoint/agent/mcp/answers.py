@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
-from forkpoint.agent.case import Case, Fact, QuestionRefused, Wire
+from forkpoint.agent.case import Wire
 from forkpoint.agent.catalogue import offer_at, offers
 from forkpoint.agent.dissent import compare
 from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, ModelHypothesis, Remedy, check_claims
@@ -19,7 +19,8 @@ from forkpoint.agent.mcp.desk import Opened
 from forkpoint.agent.mcp.pages import Item
 from forkpoint.agent.patch_check import check_patch as check_for
 from forkpoint.agent.tools.reading import tell_claim
-from forkpoint.agent.tools.recorded import tell_divergence
+from forkpoint.brief.calls import tell_divergence
+from forkpoint.brief.case import Case, Fact, QuestionRefused
 from forkpoint.model.incident import Cohort
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import name_ranks

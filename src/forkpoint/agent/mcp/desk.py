@@ -14,8 +14,9 @@ from typing import Self
 
 from anyio.to_thread import run_sync
 
-from forkpoint.agent.case import Case, Ledger, QuestionRefused, open_case
+from forkpoint.agent.case import Ledger
 from forkpoint.agent.mcp.pages import Pages
+from forkpoint.brief.case import Case, QuestionRefused, open_case
 from forkpoint.evidence.files import find_files
 from forkpoint.report.escape import escape
 from forkpoint.source.program import find_files as find_source
@@ -68,7 +69,7 @@ class Desk:
     def open(self, paths: Sequence[str], source: Sequence[str], use: Sequence[str] = ()) -> None:
         """Starts reading and returns. Raises Refused while another case is being read."""
         if self._reading is not None and not self._reading.opened.done():
-            raise QuestionRefused("another case is still being read; ask for its verdict first")
+            raise QuestionRefused("another case is still being read; ask for its brief first")
         self._reading = _Reading()
         self._reading.begin(paths, source, use)
 

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from forkpoint import __version__
-from forkpoint.agent.case import QuestionRefused, Wire
+from forkpoint.agent.case import Wire
 from forkpoint.agent.mcp.desk import Desk, Opened, confine, confine_source
 from forkpoint.agent.mcp.questions import (
     INSTRUCTIONS,
@@ -34,6 +34,7 @@ from forkpoint.agent.mcp.questions import (
     questions,
     read_resource,
 )
+from forkpoint.brief.case import QuestionRefused
 from forkpoint.errors import ForkpointError
 from forkpoint.report.escape import escape
 

@@ -6,9 +6,10 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool
-from forkpoint.agent.naming import analysis_of, answer, fact, name_module
+from forkpoint.agent.case import Tool
 from forkpoint.agent.tools.source import PlaceArguments, asked_place, place_of_fork
+from forkpoint.brief.case import Case, Fact, QuestionRefused
+from forkpoint.brief.naming import analysis_of, answer, fact, name_module
 from forkpoint.lint import Options, rules
 from forkpoint.lint.rule import Violation
 from forkpoint.source.bridge import relative

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
-from forkpoint.agent.naming import answer, fact, names, paragraphs
+from forkpoint.agent.case import Tool, Wire
 from forkpoint.agent.similar import Similar, find_similar
+from forkpoint.brief.case import Case, Fact, QuestionRefused
+from forkpoint.brief.naming import answer, fact, names, paragraphs
 from forkpoint.knowledge.base import Entry, find, suggest
 from forkpoint.model.verdict import Cause
 

@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
-from forkpoint.agent.naming import MAX_FACTS, answer, fact, known_rank, lines_around, names
+from forkpoint.agent.case import Tool, Wire
+from forkpoint.brief.case import Case, Fact, QuestionRefused
+from forkpoint.brief.naming import MAX_FACTS, answer, fact, known_rank, lines_around, names
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.evidence.archives import ArchiveMember, open_members
 from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive, open_file

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
-from forkpoint.agent.naming import answer, fact, paragraphs
+from forkpoint.agent.case import Tool, Wire
+from forkpoint.brief.case import Case, Fact, QuestionRefused
+from forkpoint.brief.naming import answer, fact, paragraphs
 from forkpoint.judge.hypotheses import find_refused
 from forkpoint.model.verdict import Evidence, Hypothesis
 from forkpoint.model.world import name_ranks

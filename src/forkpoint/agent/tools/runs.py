@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from forkpoint.agent.case import Case, Fact
-from forkpoint.agent.naming import fact
+from forkpoint.brief.case import Case, Fact
+from forkpoint.brief.naming import fact
 from forkpoint.diverge.cohorts import issued
 from forkpoint.diverge.slots import token_at
 from forkpoint.model.entries import Tables

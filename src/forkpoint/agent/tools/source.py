@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
-from forkpoint.agent.naming import (
+from forkpoint.agent.case import Tool, Wire
+from forkpoint.brief.case import Case, Fact, QuestionRefused
+from forkpoint.brief.naming import (
     analysis_of,
     answer,
     fact,

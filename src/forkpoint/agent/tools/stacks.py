@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 
-from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
-from forkpoint.agent.naming import answer, fact, known_rank, line_of, name_group, name_module
-from forkpoint.agent.tools.recorded import tell_op
+from forkpoint.agent.case import Tool, Wire
+from forkpoint.brief.calls import tell_op
+from forkpoint.brief.case import Case, Fact, QuestionRefused
+from forkpoint.brief.naming import answer, fact, known_rank, line_of, name_group, name_module
 from forkpoint.model.frames import is_library, line_and_name
 from forkpoint.model.op import Frame, Op, Stack
 from forkpoint.model.timeline import Position

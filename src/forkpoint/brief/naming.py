@@ -1,11 +1,12 @@
 """Names of ranks, groups, files and lines: how facts show them to a model, and how to read them back from a model."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
-from forkpoint.agent.case import Case, Fact, QuestionRefused
+from forkpoint.brief.case import Case, Fact, QuestionRefused
 from forkpoint.model.timeline import GroupTimeline, Timeline
 from forkpoint.model.world import ProcessGroup, name_ranks
 from forkpoint.report.escape import escape
@@ -64,6 +65,20 @@ def answer(facts: Iterable[Fact], narrow: str) -> tuple[Fact, ...]:
     if len(shown) <= MAX_FACTS:
         return shown
     return (*shown[: MAX_FACTS - 1], Fact("left out", f"more than {MAX_FACTS - 1} facts; {narrow}"))
+
+
+_NAME = re.compile(r"[^\s\x00-\x1f\"`|]{1,200}")
+
+
+def plain_name(text: str) -> str:
+    """A name from the evidence: as it is if it is one word, else between quotes and cut, so that it reads as data."""
+    return text if _NAME.fullmatch(text) else '"' + text[:_LONGEST_NAME].replace('"', "'").replace("|", "/") + '"'
+
+
+def shortened(case: Case, text: str, most: int) -> str:
+    """Cleaned before it is cut: half a secret would not be recognised."""
+    clean = case.clean(text)
+    return clean if len(clean) <= most else f"{clean[: most - 1]}{_CUT}"
 
 
 def paragraphs(text: str) -> list[str]:
@@ -153,7 +168,8 @@ def _spelled(case: Case) -> list[str]:
 
 
 def _told_apart(group: ProcessGroup, alike: int) -> str:
-    return str(group) if alike < 2 else f"{group} (name {group.name}, {name_ranks(group.ranks, _RANGES)})"
+    name = plain_name(str(group))
+    return name if alike < 2 else f"{name} (name {plain_name(group.name)}, {name_ranks(group.ranks, _RANGES)})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
