@@ -42,6 +42,7 @@ from forkpoint.judge.cite import (
 from forkpoint.judge.departures import missing_from
 from forkpoint.judge.late_ranks import (
     came_later,
+    find_came_at_last,
     find_missed,
     find_who_did_not_come,
     find_worked_on,
@@ -92,6 +93,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield from _alone_outside(incident)
         yield from _by_side_threads(incident)
         yield from _by_words(incident)
+    elif find_came_at_last(incident) is not None:
+        return
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
         stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
         told = bool(stacks) or divergence.channel is None or _owes_next(divergence, incident)
