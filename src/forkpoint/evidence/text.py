@@ -30,6 +30,7 @@ def clean(text: str, limit: int = LIMIT) -> str:
 #     1115 01:18:27               C++ lines (month times 100 plus day, so 105 is 5 January): no year, local time
 #     E1115 01:18:27              torchrun's agent
 #     2026-11-15 01:18:27         Python, NCCL; with `Z` or `+01:00` from journals
+#     11-15 01:18:27              loggers of many programs: no year, local time
 #     Nov 15 01:18:27             syslog: no year, local time
 #     Sun Nov 15 01:18:27 2026    dmesg -T
 
@@ -38,10 +39,11 @@ SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
 _TIME = re.compile(
     rf"\[[IWEFV](?P<c10>\d{{3,4}} \d\d:\d\d:\d\d)\.|(?P<iso>{ISO_TIME})"
     rf"|(?<![\w-])(?P<elastic>[IWE]\d{{4}} \d\d:\d\d:\d\d)\.\d|(?P<syslog>{SYSLOG_TIME})"
+    r"|(?:^|[\s\[(|])(?P<short>\d\d-\d\d \d\d:\d\d:\d\d)"
 )
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 _STAMP = re.compile(
-    r"(?:(?P<iso>\d{4})-(?P<iso_month>\d\d)-(?P<iso_day>\d\d)[T _]"
+    r"(?:(?:(?P<iso>\d{4})-)?(?P<iso_month>\d\d)-(?P<iso_day>\d\d)[T _]"
     r"|(?:[A-Z][a-z]{2} )?(?P<name>[A-Z][a-z]{2}) {0,2}(?P<day>\d{1,2}) (?:(?P<early>\d{4}) )?"
     r"|(?P<glog>[IWEFV]?)(?P<number>\d{3,4}) )"
     r"(?P<h>\d\d):(?P<m>\d\d)(?::(?P<s>\d\d)(?: (?P<late>\d{4}))?)?(?P<zone>Z|[+-]\d\d:?\d\d)?"

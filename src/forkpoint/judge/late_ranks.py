@@ -1,18 +1,19 @@
 """Ranks for which others waited, by what logs say: who kept working meanwhile, and who did not come to a barrier."""
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from forkpoint.evidence.text import find_time, read_stamp
-from forkpoint.judge.blame import TIMEOUTS, asked_for_id, cut_off, find_exits
+from forkpoint.judge.blame import TIMEOUTS, asked_for_id, cut_off, find_closings, find_exits
 from forkpoint.judge.cite import cite_event, events_of, has_log
 from forkpoint.judge.contrast import find_lines
 from forkpoint.judge.printed_values import own_logs
 from forkpoint.judge.rounds import find_rounds, is_at_own_work
 from forkpoint.judge.stacks import find_standings, waits_for_all
-from forkpoint.model.frames import in_side_thread
-from forkpoint.model.incident import Incident, fact
+from forkpoint.model.frames import Lines, in_side_thread, program_lines
+from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
@@ -77,12 +78,8 @@ def find_worked_on(incident: Incident) -> WorkedOn | None:
     """Nothing of them speaks of a failure, and they went on for long after the last line of every rank that waited."""
     gave_up, found = find_gave_up(incident), _who_was_waited_for(incident)
     timeout_ms = max((_timeout_ms(event) for event in gave_up.values()), default=0)
-    own, others = ([_last_second(rank, incident) for rank in side] for side in (found.ranks, found.others))
-    known = [one for one in (*own, *others) if one is not None]
-    if not own or not timeout_ms or len(known) < len(own) + len(others) or len({one.dated for one in known}) > 1:
-        return None
-    later = min(one.second for one in known[: len(own)]) - max(one.second for one in known[len(own) :])
-    if later * 1000 < timeout_ms * found.least:
+    later = _later_by(found.ranks, found.others, incident)
+    if not timeout_ms or later is None or later * 1000 < timeout_ms * found.least:
         return None
     said = [find_lines(incident)[rank] for rank in found.ranks]
     cited = (*(lines[-1] for lines in said[:2]), *(cite_event(e) for e in list(gave_up.values())[:3]))
@@ -91,6 +88,15 @@ def find_worked_on(incident: Incident) -> WorkedOn | None:
     return WorkedOn(
         found.ranks, later, timeout_ms, cited, "the others" if everyone else name_ranks(found.others), retries
     )
+
+
+def _later_by(ranks: Sequence[int], others: Sequence[int], incident: Incident) -> int | None:
+    """Seconds from the last line of all others to the first of the last lines of these; None unless all are known."""
+    own, theirs = ([_last_second(rank, incident) for rank in side] for side in (ranks, others))
+    known = [one for one in (*own, *theirs) if one is not None]
+    if not own or not theirs or len(known) < len(own) + len(theirs) or len({one.dated for one in known}) > 1:
+        return None
+    return min(one.second for one in known[: len(own)]) - max(one.second for one in known[len(own) :])
 
 
 def _who_was_waited_for(incident: Incident) -> _Waited:
@@ -142,6 +148,43 @@ def came_later(ranks: tuple[int, ...], incident: Incident) -> tuple[LogEvent, ..
     """Their own words that they came to a barrier after all; empty unless all of them say so."""
     came = [e for r in ranks for e in events_of(r, incident, LogKind.PEER_TIMEOUT) if e.pattern.startswith("barrier-")]
     return tuple(came) if {e.rank for e in came} == set(ranks) else ()
+
+
+class CameAtLast(Struct, frozen=True):
+    """Ranks whose dumps do not hold the call in which others wait, and which came to it when those had given up."""
+
+    told: tuple[LogEvent, ...]
+    """Their own words, then those of ranks that waited there."""
+    seconds: int | None
+    """How much later than those of all others their last lines are; None: not known."""
+    timeout_ms: int
+
+    @property
+    def worked_longer(self) -> bool:
+        """For longer than the timeout. Otherwise the dumps may be of an earlier moment, and another rank may have held them all."""
+        return self.seconds is not None and self.timeout_ms > 0 and self.seconds * 1000 >= self.timeout_ms
+
+
+@fact
+def find_came_at_last(incident: Incident) -> CameAtLast | None:
+    """Some waited in a call until their timeout. All that are missed there say that a connection was closed on them in that line: so
+    they were not stuck for ever, and did not take another path.
+    """
+    divergence, gave_up = incident.divergence, find_gave_up(incident)
+    if divergence is None or divergence.how is not PartingKind.ABSENCE or not divergence.odd:
+        return None
+    places = _places_of(divergence)
+    waited = [e for r in divergence.sides[0] if (e := gave_up.get(r)) and program_lines(e.stack) in places]
+    closed = {e.rank: e for e in find_closings(incident) if program_lines(e.stack) in places and e.rank not in gave_up}
+    if not waited or not set(divergence.odd) <= closed.keys():
+        return None
+    others = [rank for rank in own_logs(incident) if rank not in divergence.odd]
+    told = (*(closed[rank] for rank in divergence.odd), *waited)
+    return CameAtLast(told, _later_by(divergence.odd, others, incident), max(map(_timeout_ms, waited)))
+
+
+def _places_of(divergence: Divergence) -> set[Lines]:
+    return {program_lines(c.stack) for c in divergence.cohorts if c.op and c.stack} - {()}
 
 
 def were_alive(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:

@@ -28,6 +28,7 @@ from forkpoint.judge.candidates import (
     find_unheard,
 )
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of, names_group
+from forkpoint.judge.late_ranks import find_came_at_last
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.repairs import find_replay, is_ring_in_flight, recorded_job, ring_sides
 from forkpoint.judge.silence import MAX_SIDES
@@ -226,6 +227,7 @@ def _missed(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     away = _away(idle, divergence, incident) if idle else None
     unheard = bool(idle) and frozenset(rank for side in idle for rank in side) == find_unheard(incident)
     yield from _other_arguments(divergence, incident)
+    yield from _came_at_last(divergence, incident)
     if len(divergence.sides) > 1 and len(present) < len(divergence.sides[1]):
         yield Hypothesis(
             Cause.DIVERGENT_PATH,
@@ -240,6 +242,22 @@ def _missed(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     yield from (h for h in ((away, path) if away_first else (path, away)) if h)
     if not known and not find_apart(incident):  # nobody is seen outside the call: all may be in it
         yield from _does_not_finish(divergence, incident)
+
+
+def _came_at_last(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
+    """The dumps of these ranks are older than the call; whether it is this one to which they came, or a later one, is open."""
+    if (came := find_came_at_last(incident)) is None:
+        return
+    ranks = divergence.odd
+    yield Hypothesis(
+        Cause.STRAGGLER,
+        ranks,
+        f"{name_ranks(ranks)} came to {describe_slot(divergence)} when the others had given up there",
+        f"the log of {name_ranks(ranks)}{on_hosts(ranks, incident)}: what did it do while the others waited {came.timeout_ms / 1000:g} s?",
+        supports=tuple(cite_event(e) for e in came.told[:3]),
+        divergence=divergence,
+        asks=ask_log(ranks, incident),
+    )
 
 
 def _other_arguments(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:

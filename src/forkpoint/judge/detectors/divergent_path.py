@@ -77,11 +77,11 @@ from forkpoint.judge.path_headlines import (
     tell_refusal,
 )
 from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
+from forkpoint.judge.seen_in_calls import find_odd_seen
 from forkpoint.judge.set_up import find_absent_at_set_up, find_all_making_a_group, is_alone_in_group, tell_all_making
 from forkpoint.judge.stacks import (
     PartedStacks,
     find_elsewhere_by_stacks,
-    find_odd_by_stacks,
     find_parted_stacks,
     find_parted_stacks_of_most,
     find_standings,
@@ -170,7 +170,7 @@ def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
     """Where no vote of dumps tells who differs, stacks of the other members may, or a rank may have said so itself."""
     by_words = find_odd_by_words(divergence, incident)
-    by_vote, by_stacks = find_odd_in_all(divergence, incident) or by_words, find_odd_by_stacks(divergence, incident)
+    by_vote, by_stacks = find_odd_in_all(divergence, incident) or by_words, find_odd_seen(divergence, incident)
     words = None if by_vote or by_stacks else find_last_words(divergence.sides, incident)
     odd = (words.rank,) if words and words.rank is not None else by_vote or by_stacks
     named = replace(divergence, odd=odd)

@@ -42,6 +42,7 @@ from forkpoint.judge.cite import (
 from forkpoint.judge.departures import missing_from
 from forkpoint.judge.late_ranks import (
     came_later,
+    find_came_at_last,
     find_missed,
     find_who_did_not_come,
     find_worked_on,
@@ -49,6 +50,7 @@ from forkpoint.judge.late_ranks import (
     were_alive,
 )
 from forkpoint.judge.rounds import find_only_behind
+from forkpoint.judge.seen_in_calls import find_behind_by_stacks
 from forkpoint.judge.stacks import (
     find_standings,
     is_at_work,
@@ -92,12 +94,15 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield from _alone_outside(incident)
         yield from _by_side_threads(incident)
         yield from _by_words(incident)
+    elif find_came_at_last(incident) is not None:
+        return
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
-        stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
+        odd = divergence.odd or find_behind_by_stacks(divergence, incident)
+        stacks = [s for r in odd[:3] if (s := live_stack(r, incident))]
         told = bool(stacks) or divergence.channel is None or _owes_next(divergence, incident)
-        told = told and (bool(stacks) or _shows_idle(divergence.odd, incident))
-        if divergence.odd and told and not (stacks and all(_waits(s) for s in stacks)):
-            yield _finding(divergence.odd, stacks, incident)
+        told = told and (bool(stacks) or _shows_idle(odd, incident))
+        if odd and told and not (stacks and all(_waits(s) for s in stacks)):
+            yield replace(_finding(odd, stacks, incident), divergence=replace(divergence, odd=odd))
         elif busy := _at_work_without_dump(divergence, incident):
             yield _finding(tuple(s.rank for s in busy), busy, incident)
 

@@ -28,6 +28,7 @@ from forkpoint.judge.calls import is_of_two_threads, is_reordered, shares_group_
 from forkpoint.judge.cite import DECIDED, LIKELY, cite_divergence, describe_slot
 from forkpoint.judge.handling import find_handling
 from forkpoint.judge.refusal import Refused, find_refusal
+from forkpoint.judge.seen_in_calls import find_odd_in_ring
 from forkpoint.judge.stacks import find_all_standings
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.judge.telling import shared_call
@@ -89,7 +90,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:_SHOWN])
         more = " -> ..." if len(divergence.cycle) > _SHOWN else ""
         summary = f"ranks wait for each other in a ring: {ring}{more} -> rank {divergence.cycle[0]}"
-        finding = _finding(divergence, incident, summary, LIKELY)
+        named = replace(divergence, odd=divergence.odd or find_odd_in_ring(divergence, incident))
+        finding = _finding(named, incident, summary, LIKELY)
         yield replace(finding, headlines=_ring_headlines(divergence, incident))
 
 

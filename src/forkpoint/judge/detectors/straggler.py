@@ -2,7 +2,8 @@
 
 What it looks like
     All members issued the same op, one of them later than the others by more than the group's timeout. Logs alone: one goes on with
-    work that it alone does, for longer than the timeout with which others gave up in a call of all ranks.
+    work that it alone does, for longer than the timeout with which others gave up in a call of all ranks. Dumps and logs: a dump was
+    written before its rank issued the call; its log goes on for longer than the timeout, and ends with a closed connection in that call.
 
 Why it happens
     A long step on one rank: evaluation, compilation, a checkpoint, a slow node; or a timeout set too short for it.
@@ -15,16 +16,17 @@ Fix
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.judge.blame import find_closings
 from forkpoint.judge.calls import late_ranks
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
-from forkpoint.judge.late_ranks import came_later, find_missed, find_worked_on
+from forkpoint.judge.late_ranks import CameAtLast, came_later, find_came_at_last, find_missed, find_worked_on
 from forkpoint.judge.stragglers import came_to_closed_doors, find_arrivals
 from forkpoint.judge.telling import others, shared_call
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_place, plain_ranks
-from forkpoint.model.incident import Incident, PartingKind
+from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
@@ -36,6 +38,8 @@ def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
     if divergence is None:
         yield from _by_words(incident)
+    elif (came := find_came_at_last(incident)) is not None and came.worked_longer:
+        yield _came_at_last(came, divergence, incident)
     if divergence is None or divergence.how is not PartingKind.STUCK:
         return
     late = late_ranks(divergence, incident)
@@ -95,6 +99,16 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         told = f"{name_ranks(ranks)} reached a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
         plain = f"{plain_ranks(ranks)} reached a barrier only after the others had waited there and given up"
         yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])), (plain,))
+
+
+def _came_at_last(came: CameAtLast, divergence: Divergence, incident: Incident) -> Finding:
+    """Its dump is older than the call that it made in the end."""
+    ranks, slot = divergence.odd, shared_call(divergence, incident)
+    said = f"its log goes on for {came.seconds} s after the others' and ends in that call, on a closed connection"
+    told = f"{name_ranks(ranks)} came to {describe_slot(divergence)} when the others had waited {came.timeout_ms / 1000:g} s there and given up: {said}"
+    plain = f"{plain_ranks(ranks)} reached {slot} when the others had given up there after {came.timeout_ms / 1000:g} s"
+    cited = (*(cite_event(e) for e in came.told[:3]), *cite_divergence(divergence, incident))
+    return replace(_told(ranks, told, cited, (plain,)), confidence=STRONG, divergence=divergence)
 
 
 def _by_counters(incident: Incident) -> Finding | None:
