@@ -127,6 +127,38 @@ def test_a_job_of_which_only_the_first_dumps_were_taken_earlier_may_have_stopped
     assert "after their dumps were taken" not in taken(tmp_path, {0: 6, 1: 12, 2: 12, 3: 12}).summary
 
 
+def test_of_a_large_job_three_quarters_of_the_dumps_are_enough_beside_a_log_without_a_failure(tmp_path: Path) -> None:
+    """Whose size nobody states, and of which some left no dump."""
+    said = {f"log_rank_{rank}.txt": "step 7\nstep 8\n" for rank in (0, 5)}
+    for name, text in said.items():
+        (tmp_path / name).write_text(text)
+
+    assert _large(tmp_path, {rank: 4 + rank for rank in range(12) if rank not in (3, 4)}).cause is Cause.HEALTHY
+
+
+@for_each("counts", [{r: 6 if r < 5 else 12 for r in range(10)}, dict.fromkeys(range(10), 12)])
+def test_fewer_that_went_on_may_have_been_dumped_before_the_job_stopped(tmp_path: Path, counts: dict[int, int]) -> None:
+    (tmp_path / "log_rank_0.txt").write_text("step 7\n")
+
+    assert _large(tmp_path, counts).cause is not Cause.HEALTHY
+
+
+def _large(folder: Path, held: dict[int, int]) -> Verdict:
+    """The call after those that a dump holds is pending in it."""
+    job = SmallJob(12)
+    job.groups["0"] = ("ranks", tuple(range(12)))
+    for _ in range(16):
+        job.op()
+    for rank, count in held.items():
+        entries = job.entries[rank][:count]
+        job.entries[rank] = [
+            *entries[:-1],
+            {**entries[-1], "state": "scheduled", "retired": False, "time_discovered_completed_ns": None},
+        ]
+        (folder / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank))
+    return forkpoint.diagnose(forkpoint.read([str(folder)]))
+
+
 def test_what_two_dumps_of_a_rank_show_of_its_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()

@@ -243,3 +243,47 @@ def test_a_rank_that_did_not_come_holds_the_batches_behind_its_neighbours_as_wel
 
     assert verdict.divergence is not None
     assert verdict.divergence.odd == (2,)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Start events of a job whose dumps hold only what is pending, and one link that carries several groups.
+
+PAIRS = {str(number): ("replicas", (number - 1, number + 3)) for number in range(1, 5)}
+
+
+def pairs(states: dict[str, tuple[str, str]], *, partial: bool = False) -> Verdict:
+    """Four pairs, each in a group of its own: the states of their second call on both members, where it has not finished."""
+    job = SmallJob(8, groups=dict(PAIRS))
+    for group in PAIRS:
+        job.op(group=group, time_discovered_started_ns=T0)
+    for group, (_, members) in PAIRS.items():
+        for rank, state in zip(members, states.get(group, ()), strict=False):
+            began = T0 + job.now if state == "started" else None
+            job.op((rank,), group=group, done=False, state=state, time_discovered_started_ns=began)
+    if partial:
+        job.entries = {rank: [e for e in own if not e["retired"]] for rank, own in job.entries.items()}
+    return heard(job.capture(), *(watchdog(int(group) - 1) for group in states), world=8)
+
+
+RUNS = ("started", "started")
+
+
+def test_a_rank_whose_dump_leaves_out_what_is_done_did_not_start_where_other_dumps_have_start_times() -> None:
+    verdict = pairs({"2": ("scheduled", "started")}, partial=True)
+
+    assert (verdict.cause, verdict.suspects) == (Cause.GPU_STALL, (1,))
+
+
+def test_without_start_times_in_any_dump_it_is_not_known() -> None:
+    assert pairs({"2": ("scheduled", "scheduled")}, partial=True).suspects == ()
+
+
+def test_groups_that_stop_side_by_side_though_all_members_run_wait_for_one_link() -> None:
+    verdict = pairs({"1": RUNS, "3": RUNS, "4": RUNS})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.TRANSPORT, ())
+    assert "in 3 groups of which none finishes" in verdict.headline
+
+
+def test_of_groups_that_stop_side_by_side_one_member_has_not_started() -> None:
+    assert pairs({"1": RUNS, "3": ("started", "scheduled")}).cause is not Cause.TRANSPORT

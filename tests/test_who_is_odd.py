@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import forkpoint
-from forkpoint.model.capture import LiveStack
+from forkpoint.model.capture import LiveStack, SourceFacts
+from forkpoint.model.frames import program_lines
 from forkpoint.model.log import Ending, LogEvent, LogKind, Work
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import Cause, Verdict
@@ -345,6 +346,41 @@ def test_a_rank_that_is_one_call_off_at_one_line_skipped_it() -> None:
             job.op([0, 2, 3] if (step, at) == (6, 1) else None, size=size)
 
     assert _answer(forkpoint.diagnose(job.capture())) == (Cause.DIVERGENT_PATH, (1,))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A rank whose dump is lost and whose stack is in a later call than the one in which the others wait.
+
+
+def _dump_lost(lib: str, line_of_others: int) -> Verdict:
+    """Ranks 0, 1 and 3 wait in line 10 by their dumps; rank 2 stands in line 40, and rank 1 in this line. No sizes can differ."""
+    job = SmallJob(4, lib=lib)
+    job.op(line=10)
+    job.op([0, 1, 3], line=10, done=False)
+    live = {
+        rank: LiveStack(
+            rank, f"stacks_{rank}", 1, (Frame("all_reduce", C10D, 3068), Frame("step", "/train/train.py", line), MAIN)
+        )
+        for rank, line in ((1, line_of_others), (2, 40))
+    }
+    capture = job.capture([0, 1, 3], events=tuple(_watchdog(r) for r in (0, 1, 3)), stacks=tuple(live.values()))
+    seen = frozenset(program_lines(one.stack) for one in live.values())
+    return forkpoint.diagnose(replace(capture, source=SourceFacts(fixed_sizes=seen, of_whole_job=seen)))
+
+
+def test_a_host_that_waits_in_another_call_than_the_others_left_their_path() -> None:
+    assert _answer(_dump_lost("nccl", 10)) == (Cause.DIVERGENT_PATH, (2,))
+
+
+def test_hosts_that_all_ran_ahead_of_their_gpus_stand_in_a_later_call_together() -> None:
+    assert _dump_lost("nccl", 40).suspects == ()
+
+
+def _watchdog(rank: int) -> LogEvent:
+    return LogEvent(LogKind.WATCHDOG_TIMEOUT, f"log_{rank}", 3, rank, "Watchdog caught collective operation timeout")
+
+
+MAIN = Frame("<module>", "/train/train.py", 99)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

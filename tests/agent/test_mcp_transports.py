@@ -111,7 +111,7 @@ def test_what_cannot_be_asked_is_refused(peer: Peer) -> None:
 
 def test_without_a_path_cases_are_opened_below_the_folder_it_was_started_in() -> None:
     with connected(over_stdio(cwd=CASES / "0001")) as peer:
-        assert ", rank 0; " in peer.text("open_case", paths=["capture"], source=["source"])
+        assert "read: 4 dumps, 4 logs" in peer.text("open_case", paths=["capture"], source=["source"])
         assert "outside the root" in peer.refusal("open_case", paths=["../0002"], source=[])
         assert json.loads(peer.read("case://verdict"))["evidence"][0]["file"].startswith("capture/")
 
@@ -151,7 +151,7 @@ def ask(server: HttpServer, **headers: str) -> int:
 
 def test_a_client_that_shakes_hands_as_before_is_served_too(http_server: HttpServer) -> None:
     with connected(over_http(http_server), "legacy") as peer:
-        assert ", rank 0; " in peer.text("verdict")
+        assert "read: 4 dumps, 4 logs" in peer.text("verdict")
 
 
 def test_who_has_the_token_is_let_in_under_both_names_of_this_machine(http_server: HttpServer) -> None:

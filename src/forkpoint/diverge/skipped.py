@@ -6,7 +6,7 @@ hold it: it left out what the others did in between, or they did too much.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
@@ -79,6 +79,9 @@ def _passed_at(waiting: Waiting, group: GroupTimeline, waits: Waits, timeline: T
     if len(left) != 1 or (by := counts[rank] - left.pop()) <= 0:
         return None
     present = tuple(r for r in group.group.ranks if group.gap(r, slot.seq) is None)
+    seen = [last_ for r in present if (last_ := _last_call(r, timeline))]
+    if any(one.standing != last.standing for one in seen) or _in_other_order(group, slot.seq, last, timeline):
+        return None
     odd = _odd(present, absent, counts[rank], by, group, timeline)
     hidden = tuple(r for r in waiting.held.absent if r not in absent)
     since = _since(group.track(rank), group.track(absent[0]), slot.seq, by, timeline.tables)
@@ -125,6 +128,35 @@ def _stack_at(seq: int, group: GroupTimeline, rank: int) -> Stack | None:
     return op.stack if op is not None and op.seq == seq else None
 
 
+def _beside(group: GroupTimeline, timeline: Timeline) -> Iterator[GroupTimeline]:
+    """Parallel groups, of which another rank's part in the job is known."""
+    own = group.group
+    found = (
+        g
+        for g in timeline.groups
+        if g.group.declared and g.group != own and (g.group.desc, len(g.group.ranks)) == (own.desc, len(own.ranks))
+    )
+    return islice(found, _MOST_SLOTS)
+
+
+def _in_other_order(group: GroupTimeline, seq: int, last: _Last, timeline: Timeline) -> bool:
+    """A rank made the last call of the others first, and then this one. So may one that has made only the first of them yet."""
+    kind, standing = (group.group.desc, len(group.group.ranks)), last.standing
+    for parallel in (group, *_beside(group, timeline)):
+        for rank in parallel.group.ranks:
+            own = _last_call(rank, timeline)
+            if own is None or (own.standing.desc, own.standing.members) != kind or own.standing.seq < seq:
+                continue
+            tracks = [
+                g.collectives
+                for g in timeline.traces[rank].groups
+                if (g.desc, len(g.members or ())) == (standing.desc, standing.members)
+            ]
+            if any(track is not None and track.last_seq >= standing.seq for track in tracks):
+                return True
+    return False
+
+
 def _odd(
     present: tuple[int, ...], absent: tuple[int, ...], usual: int, by: int, group: GroupTimeline, timeline: Timeline
 ) -> tuple[int, ...]:
@@ -140,13 +172,7 @@ def _odd(
 
 def _counts_beside(group: GroupTimeline, last: _Last | None, timeline: Timeline) -> Iterator[int]:
     """Of members of parallel groups that stand at the same call."""
-    own = group.group
-    beside: Iterable[GroupTimeline] = (
-        g
-        for g in timeline.groups
-        if g.group.declared and g.group != own and (g.group.desc, len(g.group.ranks)) == (own.desc, len(own.ranks))
-    )
-    for parallel in islice(beside, _MOST_SLOTS):
+    for parallel in _beside(group, timeline):
         for rank in parallel.group.ranks:
             track, theirs = parallel.track(rank), _last_call(rank, timeline)
             if track and theirs is not None and last is not None and theirs.standing == last.standing:

@@ -29,11 +29,12 @@ from forkpoint.judge.candidates import (
 )
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of, names_group
 from forkpoint.judge.late_ranks import find_came_at_last
+from forkpoint.judge.recorder_settings import starts_are_kept
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.repairs import find_replay, is_ring_in_flight, recorded_job, ring_sides
 from forkpoint.judge.silence import MAX_SIDES
 from forkpoint.judge.stacks import find_standings, is_waiting_for_ranks
-from forkpoint.judge.symptom import hang_is_shown, without_dumps
+from forkpoint.judge.symptom import hang_is_shown, was_moving, without_dumps
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_place, plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind
@@ -52,7 +53,8 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
     if (waits or is_ring_in_flight(divergence, incident)) and not hang_is_shown(incident):
         # People take stacks because a job stands still. Dumps alone are taken of healthy jobs, too.
         late = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
-        readings.insert(0 if _moved_between(divergence, incident) else late, _in_flight(divergence, incident))
+        first = _moved_between(divergence, incident) or was_moving(incident)
+        readings.insert(0 if first else late, _in_flight(divergence, incident))
     readings[:0] = _stand_outside(divergence, incident)
     yield from readings
 
@@ -371,10 +373,14 @@ def _one_or_sides(candidates: Sides) -> tuple[tuple[int, ...], Sides]:
     return (candidates[0], ()) if len(candidates) == 1 else ((), candidates)
 
 
+_SEE_GPUS = "`nvidia-smi dmon -s pucm` on the nodes of these ranks: a GPU at full power without traffic is in a kernel of its own"
+
+
 def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     """All members are in the call, as far as is known."""
     if divergence.channel is not None and divergence.unknown:
         return
+    timed = starts_are_kept(incident)
     slot, supports = describe_slot(divergence), cite_divergence(divergence, incident)
     gloo = any(t.comm_lib == "gloo" for r, t in incident.timeline.traces.items() if r in divergence.group.ranks)
     if divergence.channel is None and (may_differ_unseen(divergence, incident) or refused_sizes(incident)):
@@ -392,10 +398,12 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
             Cause.GPU_STALL,
             (),
             f"all came to {slot}, and a GPU does not finish it",
-            "TORCH_NCCL_ENABLE_TIMING=1, then diagnose the new dumps: the rank that stays `scheduled` is the one",
+            _SEE_GPUS
+            if timed
+            else "TORCH_NCCL_ENABLE_TIMING=1, then diagnose the new dumps: the rank that stays `scheduled` is the one",
             supports=supports,
             divergence=divergence,
-            asks="dumps with TORCH_NCCL_ENABLE_TIMING=1",
+            asks="what the GPUs of these ranks are doing" if timed else "dumps with TORCH_NCCL_ENABLE_TIMING=1",
         )
     on_sockets = "`ss -ti` on both hosts: does a connection have bytes that nobody acknowledges?"
     by_nccl = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET; all_reduce_perf of nccl-tests over the same nodes"

@@ -1,9 +1,10 @@
-"""Which variables switch the flight recorder on, by the torch that wrote a dump: what `launch_env` knows, as lines to export."""
+"""What the recorder was told to keep, and which variables switch it on, by the torch that wrote a dump: as lines to export."""
 
 from itertools import groupby
 
 from forkpoint.knowledge.recorder import Release, recorder_settings
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
+from forkpoint.model.records import TIMED
 
 # Schema of the dump -> the oldest torch that writes it, and all that do.
 _RELEASES = {
@@ -15,6 +16,18 @@ _RELEASES = {
 }
 _NEWEST = Release(2, 9), "2.9 or later"
 _FOLDER = "/shared/dumps/$JOB"
+
+
+@fact
+def starts_are_kept(incident: Incident) -> bool:
+    """Start events are recorded in this job (TORCH_NCCL_ENABLE_TIMING=1): an op that reads `scheduled` has not started."""
+    return bool((incident.timeline.traces.in_order.heads["flags"] & TIMED).any())
+
+
+def shows_start(rank: int, incident: Incident) -> bool:
+    """Of a rank whose dump leaves out what is done, no op may have started: its job's other dumps tell then."""
+    trace = incident.timeline.traces[rank]
+    return trace.timed or (trace.is_partial and starts_are_kept(incident))
 
 
 def how_to_record(incident: Incident) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.verdict import Cause, Finding
 from forkpoint.model.world import ProcessGroup
 from forkpoint.replay import Job, Repair, RepairKind, Replay, replay
+from forkpoint.replay.job import Slot
 
 _AWAY = frozenset({Cause.HOST_STALL, Cause.RANK_LOST, Cause.NEVER_JOINED})
 _SHOWN_OTHERWISE = frozenset({Cause.RANK_LOST, Cause.NEVER_JOINED, Cause.METADATA_MISMATCH})
@@ -53,10 +54,27 @@ def find_replay(
     if divergence is None and incident.divergence is not None and says_nothing(incident.divergence, incident):
         return None  # the dumps are older than what is claimed
     beside = frozenset(d.group for d in find_beside(divergence, incident)) if divergence else frozenset[ProcessGroup]()
+    if cause is Cause.TRANSPORT:
+        beside = frozenset(slot.group for slot in find_stuck_beside(divergence, incident))
     supposed = _supposed(cause, ranks, divergence, job)
     supposed += [replace(repair, beside=beside) for repair in supposed if beside and repair.group is not None]
     tried = [(repair, replay(job, repair)) for repair in supposed]
     return min(tried, key=lambda one: (not one[1].explains, one[1].cost, len(one[0].ranks)), default=None)
+
+
+def find_stuck_beside(divergence: Divergence | None, incident: Incident) -> tuple[Slot, ...]:
+    """Calls of parallel groups that do not finish either, at the same number, although all of their members came: one link may carry
+    several groups, while a GPU holds only its own.
+    """
+    if divergence is None or divergence.how is not PartingKind.STUCK or divergence.channel is not None:
+        return ()
+    alike = (divergence.group.desc, divergence.seq)
+    return tuple(
+        slot
+        for slot in recorded_job(incident).slots
+        if slot.group != divergence.group and not slot.missing and not slot.busy and not slot.misfit
+        if slot.channel is None and (slot.group.desc, slot.seq) == alike
+    )
 
 
 def is_explained(finding: Finding, incident: Incident) -> bool:

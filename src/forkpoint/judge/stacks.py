@@ -362,6 +362,8 @@ def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tupl
     unknown = {rank: standings.get(rank) for rank in divergence.unknown}
     if not places or not unknown or not all(s is not None and waits_for_all(s) for s in unknown.values()):
         return ()
+    if not _hosts_wait_there(divergence, [places], incident):
+        return ()
     elsewhere = tuple(rank for rank, s in unknown.items() if s is not None and s.place not in places)
     if any(may_be_behind(standings[rank], present, incident) for rank in elsewhere):
         return ()

@@ -85,6 +85,24 @@ def stands_still(incident: Incident) -> bool:
     return _stood_still(incident) or (bool(held) and held >= set(incident.timeline.world))
 
 
+@fact
+def moved_on(incident: Incident) -> frozenset[int]:
+    """Ranks that made more calls after their dumps were taken, as their peers' later dumps show."""
+    timeline = incident.timeline
+    return frozenset(r for r in timeline.blind if not (timeline.traces[r].cut or timeline.traces[r].is_partial))
+
+
+@fact
+def was_moving(incident: Incident) -> bool:
+    """Most dumps were taken before others of a job that went on meanwhile; or each rank with two dumps went on between them."""
+    behind = {one.rank: one.behind for one in incident.capture.set_aside if one.rank in incident.timeline.traces}
+    between = len(behind) > 1 and all(count > 0 for count in behind.values())
+    moved = moved_on(incident)
+    return 2 * len(moved) > len(incident.timeline.traces) and (
+        between or 4 * len(moved) >= 3 * len(incident.timeline.traces)
+    )
+
+
 def is_finishing(divergence: Divergence) -> bool:
     """Some members are done with a slot that no one finishes alone: all have issued it, it was caught in flight."""
     waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and divergence.channel is None

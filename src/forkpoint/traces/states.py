@@ -5,7 +5,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from forkpoint.model.op import OpState
-from forkpoint.traces.columns import DumpColumns, Ints
+from forkpoint.traces.columns import NO_FRAMES, DumpColumns, Ints
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which rows of a dump are messages, and on which channel.
@@ -83,6 +83,9 @@ def _add_batch_markers(columns: DumpColumns, of_p2p: NDArray[np.bool_], is_marke
         of_p2p[after[closes]] = True
 
 
+_BATCH = "batch_isend_irecv"
+
+
 class OmittedMarkers(Struct, frozen=True):
     """Messages of batches whose marker is not in a dump that leaves out what is done."""
 
@@ -98,7 +101,9 @@ def leaves_out(columns: DumpColumns) -> bool:
 
 
 def omitted_markers(columns: DumpColumns, messages: MessageRows) -> OmittedMarkers:
-    """A message on its own is in such a dump only while it is pending. So this is asked of groups in which the program sends in batches."""
+    """A message on its own is in such a dump only while it is pending. So this is asked of groups in which the program sends in batches,
+    as markers, messages of one number or stacks show; where nothing tells, it is not clear.
+    """
     if not leaves_out(columns) or not messages.is_message.any():
         return OmittedMarkers()
     marked = batch_markers(columns, messages)
@@ -108,7 +113,10 @@ def omitted_markers(columns: DumpColumns, messages: MessageRows) -> OmittedMarke
         own = rows[messages.is_message[rows]]
         alone = [row for row in own.tolist() if row not in marked]
         if len(alone) == own.size and np.unique(columns.p2p_seq[own]).size == own.size:
-            continue  # nothing shows a batch
+            told = [_calls_batch(columns, row) for row in alone]
+            if True not in told:
+                unclear |= None in told
+                continue
         completed = _messages_completed(columns, messages, rows)
         last = int(columns.p2p_seq[own[-1]]) if own.size and own[-1] == len(columns.group) - 1 else None
         for row in alone:
@@ -117,6 +125,12 @@ def omitted_markers(columns: DumpColumns, messages: MessageRows) -> OmittedMarke
                 done.append(row)
             unclear |= completed is None and seq == last
     return OmittedMarkers(tuple(done), unclear)
+
+
+def _calls_batch(columns: DumpColumns, row: int) -> bool | None:
+    """None: the stack was not recorded."""
+    stack = int(columns.stack[row])
+    return None if stack == NO_FRAMES else any(frame.name == _BATCH for frame in columns.stacks[stack])
 
 
 def _messages_completed(columns: DumpColumns, messages: MessageRows, rows: Ints) -> int | None:

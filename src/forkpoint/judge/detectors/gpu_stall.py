@@ -41,6 +41,7 @@ from forkpoint.judge.cite import (
     live_stack,
 )
 from forkpoint.judge.machines import GpuFault, find_gpu_faults
+from forkpoint.judge.recorder_settings import shows_start
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.stacks import waits_for_gpu
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, is_finishing
@@ -103,7 +104,7 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
         return
     if is_finishing(divergence) and find_symptom(incident) is Symptom.NONE:
         return
-    timed = all(incident.timeline.traces[r].timed for r in divergence.sides[0])
+    timed = all(shows_start(r, incident) for r in divergence.sides[0])
     held = _not_started(divergence, incident) if timed else ()
     heard = all(has_log(r, incident) for r in divergence.sides[0])
     hidden = may_differ_unseen(divergence, incident) or not holds_past(divergence, incident)
@@ -142,7 +143,7 @@ def _message_stuck(divergence: Divergence, ends: tuple[int, int], incident: Inci
     """
     if divergence.how is not PartingKind.STUCK or network_events(incident):
         return
-    timed = all(incident.timeline.traces[r].timed for r in ends)
+    timed = all(shows_start(r, incident) for r in ends)
     stands = {r: incident.timeline.positions[r] for r in ends}
     here = {r: p.op.state for r in ends for p in stands[r] if (p.group, p.channel) == (divergence.group, ends)}
     held = tuple(r for r in ends if all(p.op.state is OpState.SCHEDULED for p in stands[r]))

@@ -8,7 +8,7 @@ from forkpoint.judge.contrast import find_printed
 from forkpoint.judge.printed_state import find_odd_restored
 from forkpoint.judge.printed_values import own_logs
 from forkpoint.judge.stacks import find_standings, is_communicating
-from forkpoint.judge.symptom import is_finishing, only_values_tell, stands_still
+from forkpoint.judge.symptom import is_finishing, moved_on, only_values_tell, stands_still
 from forkpoint.judge.values import find_first_out_of_line
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
@@ -16,6 +16,8 @@ from forkpoint.model.values import Values
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding
 
 _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
+_FEW = 7
+"""Dumps of which three quarters are more than chance: in a job that hangs, all are taken at the same calls."""
 _BY_A_PERSON = "KeyboardInterrupt"
 _TOLD_TO_STOP = re.compile(
     r"\b(?:received|caught|got|handling)\b.{0,20}\b(?:SIGTERM|SIGINT|signal (?:15|2))\b", re.IGNORECASE
@@ -82,10 +84,10 @@ def _ran_on(incident: Incident) -> str | None:
     timeline, world = incident.timeline, set(incident.timeline.world)
     if _say_done(incident) >= world:
         return "every rank logged that it was done; the dumps were taken while the job ran"
-    early = [r for r in timeline.blind if not (timeline.traces[r].cut or timeline.traces[r].is_partial)]
-    if (
-        not timeline.world_known or len(world) < 3 or len(early) < len(world) - 1
-    ):  # the last dump has nothing to compare with
+    early = moved_on(incident)
+    all_but_last = timeline.world_known and len(early) >= len(world) - 1  # which has nothing to compare with
+    most = len(timeline.traces) > _FEW and 4 * len(early) >= 3 * len(timeline.traces) and bool(incident.capture.logs)
+    if len(world) < 3 or not (all_but_last or most):
         return None
     behind = {one.rank: one.behind for one in incident.capture.set_aside if one.behind > 0}
     between = f", and each rank {min(behind.values())} or more between its two dumps" if behind.keys() >= world else ""

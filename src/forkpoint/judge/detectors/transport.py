@@ -4,7 +4,7 @@ What it looks like
     All members issued the same op and it does not finish, and a log has a network error *before* the timeout; or start
     events show it running on every member. Or every rank of the job says of this one call that a peer closed its
     connection, and nothing else went wrong: a process that ends does not live to say so of its peers, so the first
-    connection was lost while all of them lived.
+    connection was lost while all of them lived. One link may carry several groups: they stop at the same number.
 
 Why it happens
     A link, switch or NIC that drops, a firewall, a wrong interface, an InfiniBand port that went down.
@@ -24,16 +24,18 @@ from dataclasses import replace
 
 from forkpoint.judge.blame import cut_off, find_closings, network_events
 from forkpoint.judge.calls import find_last_slot, may_differ_unseen, shares_group_with_thread
-from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, group_of
+from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot
 from forkpoint.judge.departures import missing_from
 from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.repairs import find_stuck_beside
 from forkpoint.judge.telling import everyone, shared_call
 from forkpoint.model.frames import user_place
-from forkpoint.model.headline import with_endings
+from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import FAILURES, LogEvent
 from forkpoint.model.op import OpState
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+from forkpoint.model.world import ProcessGroup
 
 NAME = "transport"
 
@@ -53,12 +55,22 @@ def find(incident: Incident) -> Iterator[Finding]:
     events = network_events(incident)
     if shares_group_with_thread(divergence, incident):
         return  # calls of two threads may be launched in another order on each rank
-    if refused_sizes(incident) or not (events or _runs_everywhere(divergence, incident)):
+    beside = () if events else find_stuck_beside(divergence, incident)
+    slots = [(divergence.group, divergence.sides[0]), *((slot.group, tuple(slot.waiting)) for slot in beside)]
+    run = divergence.channel is None and all(_runs_everywhere(*slot, incident) for slot in slots)
+    if refused_sizes(incident) or not (events or (run and not may_differ_unseen(divergence, incident))):
         return
     alike = f"all members issued {describe_slot(divergence)} and it does not finish"
     seen = "the logs have a network error before the timeout" if events else "it was running on every member"
     finding = _finding(divergence, f"{alike}; {seen}", STRONG if events else LIKELY, events, incident)
     plain = f"{everyone(divergence, incident)} are in {shared_call(divergence, incident)}, and it does not finish"
+    if beside:
+        ranks = sorted({*divergence.sides[0], *(rank for slot in beside for rank in slot.waiting)})
+        plain = f"{plain_ranks(ranks)} are in {shared_call(divergence, incident)}, in {len(beside) + 1} groups of which none finishes"
+        finding = replace(
+            finding,
+            summary=f"{finding.summary}, and so in {len(beside)} groups beside it: no single GPU can hold them all",
+        )
     why = "; a network error came before the timeout" if events else "; it runs on every GPU, so data does not arrive"
     yield replace(finding, headlines=with_endings(plain, why))
 
@@ -90,8 +102,7 @@ def _cut_while_alive(incident: Incident) -> tuple[LogEvent, ...]:
     return closed if everyone and alone and len(told) == 1 and None not in told else ()
 
 
-def _runs_everywhere(divergence: Divergence, incident: Incident) -> bool:
-    group = group_of(divergence, incident) if divergence.channel is None else None
-    tracks = [group.track(r) for r in divergence.sides[0]] if group else []
-    started = all(t and t.first_active and t.first_active.state is OpState.STARTED for t in tracks)
-    return bool(tracks) and started and not may_differ_unseen(divergence, incident)
+def _runs_everywhere(group: ProcessGroup, ranks: tuple[int, ...], incident: Incident) -> bool:
+    timeline = incident.timeline.of_group(group)
+    tracks = [timeline.track(rank) for rank in ranks]
+    return bool(tracks) and all(t and t.first_active and t.first_active.state is OpState.STARTED for t in tracks)
