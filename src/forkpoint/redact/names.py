@@ -135,6 +135,7 @@ _HOST_VARIABLE = re.compile(
 _SAID_HINTS = tuple(
     re.compile(hint)
     for hint in (
+        r":\d{1,6}\]:",
         "srun: ",
         " CANCELLED ",
         "to host ",
@@ -273,9 +274,9 @@ _USER_VARIABLE = re.compile(
     r"(?P<front>(?:USER|LOGNAME|USERNAME|UserId|[uU]ser|[uU]sername)=)(?P<user>[A-Za-z_][\w.-]{0,31})(?![\w.-])"
 )
 _USER_SAID = re.compile(
-    r"""(?P<front>["'](?:user|username|user_name|login|owner)["']: ?["']|for (?:invalid )?user )(?P<user>[A-Za-z_][\w.-]{0,31})(?=["' ]|$)"""
+    r"""(?P<front>["'](?:user|username|user_name|login|owner)["']: ?["']|(?:session (?:opened|closed)|password) for (?:invalid )?user )(?P<user>[A-Za-z_][\w.-]{0,31})(?=["' ]|$)"""
 )
-_USER_SAID_HINT = re.compile(r"""(?:ser|ser_?name|login|owner)["']: ?["']|for (?:invalid )?user """)
+_USER_SAID_HINT = re.compile(r"""(?:ser|ser_?name|login|owner)["']: ?["']|(?:ed|ord) for (?:invalid )?user """)
 _PROMPT = re.compile(
     r"^(?P<front>(?:\[[^\]\n]{0,60}\]:? )?)(?P<user>[A-Za-z_][\w.-]{0,31})(?=@[\w.-]{1,100}:[~/][^\n$#]{0,200}[$#] )"
 )
