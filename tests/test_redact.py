@@ -1,6 +1,7 @@
 """What must not leave the machine does not, and what tells the story stays."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -16,6 +17,7 @@ from forkpoint.model.entries import Tables
 from forkpoint.model.log import LogEvent, LogKind, Speaker
 from forkpoint.model.world import RankPlace
 from forkpoint.redact import Redactor
+from forkpoint.redact.environments import mask_environments
 from looping import for_each
 from small_jobs import SmallJob
 
@@ -346,3 +348,60 @@ def test_a_variable_that_bears_on_a_hang_is_shown(name: str) -> None:
 )
 def test_a_variable_that_nobody_knows_to_be_harmless_is_left_out(name: str) -> None:
     assert shown({name: "x", "RANK": "3"}) == {"RANK": "3"}
+
+
+PLACES = {
+    "a line of srun": "srun: error: @@: task 3: Exited with exit code 1",
+    "a line of slurmstepd": "slurmstepd: error: *** STEP 1234.0 ON @@ CANCELLED AT 2026-01-02T03:04:05 ***",
+    "a line of ssh": "ssh: connect to host @@ port 22: Connection refused",
+    "JSON": '{"hostname": "@@", "rank": 3}',
+    "a variable of Slurm": "SLURMD_NODENAME=@@",
+    "a sentence": "Host @@ is down: no heartbeat for 30 s",
+    "a prefix": "[@@:0]:2026-01-02 03:04:05 INFO step 10",
+}
+
+
+@for_each("place", PLACES)
+def test_a_host_gets_a_pseudonym_where_a_line_names_one(place: str) -> None:
+    assert Redactor().redact(PLACES[place].replace("@@", "trnxa-8968")) == PLACES[place].replace("@@", "host-1")
+
+
+@for_each(
+    ("line", "after"),
+    [
+        ("plindqvist@login01:~$ sbatch run.sh", "user-1@login01:~$ sbatch run.sh"),
+        ('{"user": "oferreira", "job": 1}', '{"user": "user-1", "job": 1}'),
+        ("session opened for user hbergstrom by (uid=0)", "session opened for user user-1 by (uid=0)"),
+        (r"C:\Users\rkapoor\train.py", r"C:\Users\user-1\train.py"),
+        ("HWaddr df-47-7e-c6-e1-78", "HWaddr mac-1"),
+        ("ib0:77ca:a11f:9991:15e5:2c04:fac0:732e:2f5c%ib0<0>", "ib0:ip-1%ib0<0>"),
+        ("gw-7.prod.acmelabs.net_rank3.log", "host-1_rank3.log"),
+        ("set password to 'winter5027W'", "set password to '[masked-value]'"),
+        ("encryption_key=willow%%#Marble072", "encryption_key=[masked-value]"),
+    ],
+)
+def test_what_identifies_or_opens_is_replaced_in_these_forms_too(line: str, after: str) -> None:
+    assert Redactor().redact(line) == after
+
+
+@for_each(
+    "line",
+    [
+        "Host memory is 3 GB; the host is not here",
+        "[rank0]: [default0:0]: [1:0]: x",
+        "hook = model.com_hook(self.net_io)",
+        "run-26-01-02-03-04-05 begins",
+        "waits for user input; signing_key = None",
+        "srun: job 1234 queued and waiting for resources",
+        '"node": "worker"',
+    ],
+)
+def test_a_line_that_only_looks_so_stays(line: str) -> None:
+    assert Redactor().redact(line) == line
+
+
+def test_three_exported_variables_are_a_listing_and_one_is_not() -> None:
+    text = b'declare -x PATH="/bin"\ndeclare -x HOME="/root"\ndeclare -x CORP_ID="of7Kq"\n'
+
+    assert b"of7Kq" not in mask_environments(text, Counter())
+    assert mask_environments(b"export CORP_ID=of7Kq\n", Counter()) == b"export CORP_ID=of7Kq\n"

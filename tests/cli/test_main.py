@@ -115,3 +115,22 @@ def test_a_crash_does_not_read_as_something_found(
     err = capsys.readouterr().err
     assert "this is a bug in forkpoint" in err
     assert "\x1b" not in err
+
+
+def test_output_on_a_full_disk_is_told_as_that_and_not_as_a_bug(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(encode(dump([entry(0)])))
+
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = forkpoint("diagnose", str(tmp_path), "--quiet", "--json", stdout=full, stderr=subprocess.PIPE)
+
+    assert (done.returncode, done.stderr.count("Traceback")) == (2, 0)
+    assert "No space left on device" in done.stderr
+
+
+def test_a_command_calls_what_was_registered_for_its_exit(tmp_path: Path) -> None:
+    code = "import atexit, sys; from forkpoint.cli import main; atexit.register(print, 'at exit'); sys.argv[1:] = ['--version']; main()"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == [f"forkpoint {__version__}", "at exit"]

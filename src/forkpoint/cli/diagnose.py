@@ -114,13 +114,14 @@ def diagnose_paths(  # noqa: PLR0913 - one per option
     since_s = sum(os.times()[:4])
     import_numpy()
     from forkpoint.evidence import ADMIT_BY_PROOF, read
-    from forkpoint.pipeline import diagnose
 
     _check_outputs(args)
     telling = Telling.of(args) if told_by else Telling(None)
     with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
         watched = progress if progress.is_on else None  # counting bytes costs time, too
         capture = read(paths, watched, choice or ADMIT_BY_PROOF, follow_links=follow_links, in_process=in_process)
+        from forkpoint.pipeline import diagnose
+
         parts = Parts()
         looks = look and not source
         found = parts.run("finding the source", lambda: _look_for_source(capture, paths), ()) if looks else ()

@@ -1,29 +1,28 @@
 """Reads files in a child process with limits: if a file crashes it, only that file is lost.
 
-The child is a fork, so nothing has to be imported again. It reads the files in order and sends what each says, as packed
-records and table entries, through a pipe; if it dies, another child continues after that file. A process with several
-threads cannot fork safely and reads the files itself, like `--in-process`.
+The child is a fork, so nothing has to be imported again. It reads the files in order and writes what each says, as packed
+records and table entries, to memory that both share; if it dies, another child continues after that file. A process with
+several threads cannot fork safely and reads the files itself, like `--in-process`.
 """
 
 import gc
-import json
 import os
 import resource
 import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
-from enum import IntEnum
-from typing import BinaryIO, NoReturn, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn, Protocol
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.files import is_url
 from forkpoint.evidence.landlock import give_up_rights
+from forkpoint.evidence.messages import ADDERS, DONE, MESSAGE_HEAD, MessageKind, Unsent, message, messages
 from forkpoint.evidence.reading import Reading
-from forkpoint.model.capture import InternalProblem, Problem
-from forkpoint.model.layout import I64, Reader, pack_text
-from forkpoint.model.records import RecordStore, TraceRecord
+from forkpoint.evidence.shared_buffer import FillingSide, SharedBuffer
+from forkpoint.model.capture import Problem
+from forkpoint.model.layout import I64
 
 MEMORY = 768 << 20
 """Bytes that a child may use in addition to what it had at the fork."""
@@ -43,24 +42,15 @@ _LEAST_S = 0.05
 """A file that may take less is not read. A child that died is charged as much: starting the next one takes about that."""
 OUTPUT = 256 << 20
 """Bytes that the children may send, in addition to the size of the files."""
-_HEAD = struct.Struct("<BQ")
+_STARTS_PROGRAM_S = 0.0005
+"""To start a program takes this process longer."""
 _SPARE = struct.Struct("<d")
-_BUFFER = 1 << 18
+_WRITE_AT = 1 << 16
+"""Bytes of messages that are put together before they are written."""
 _PROGRESS_STEP = 1 << 20
 """Bytes between two reports of progress."""
-
-
-class _Message(IntEnum):
-    """What a message from the child holds."""
-
-    DONE = 0
-    TABLES = 1
-    RECORD = 2
-    TEXT = 3
-    EMPTY = 4
-    PROBLEM = 5
-    INTERNAL = 6
-    PROGRESS = 7
+_PROGRESS_S = 0.1
+"""Seconds between two of files that are smaller."""
 
 
 File = tuple[str, str]
@@ -114,7 +104,7 @@ class ReadingBudget:
         shares = [_SHARE_S + size / _SHARE_PER_SECOND for size in sizes]
         scale = min(1.0, (_SHARES_S + _beyond(sum(sizes))) / max(sum(shares), _LEAST_S))
         self._shares = [share * scale for share in shares]
-        self._most = [CPU_S + _beyond(size) for size in sizes]
+        self._most = [CPU_S + _beyond(size) if size > _LARGE else CPU_S for size in sizes]
         self.spare_s = _SPARE_S
         self.room = OUTPUT + sum(sizes)
 
@@ -159,38 +149,53 @@ class _Child:
         counts: bool,
     ) -> None:
         self._budget = budget
-        read_end, write_end = os.pipe()
+        shared = SharedBuffer()
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(read_end)
-            give_up_rights(network=not any(is_url(path) for path, _ in files))
-            _work(write_end, lambda pipe: _send_files(files, first, reading, read_one, pipe, budget, counts=counts))
-        os.close(write_end)
-        self._pipe = os.fdopen(read_end, "rb", _BUFFER)
+            _work(shared, lambda to: _send_files(files, first, reading, read_one, to, budget, counts=counts), files)
+        self._from = shared.emptying_side()
+        self._works = True
 
     def take(self, files: Sequence[File], done: int, reading: Reading, begin: Begin | None) -> int:
         """Adds what the child sends until it ends. Returns how many files are done, of which `done` were before."""
         count = begin(files[done][0]) if begin else None
-        while len(head := self._pipe.read(_HEAD.size)) == _HEAD.size:
-            kind, size = _HEAD.unpack(head)
-            data = self._pipe.read(size)
-            if len(data) < size:
-                break
-            self._budget.room -= size
-            if kind == _Message.DONE:
+        for kind, data in self._messages():
+            if kind == DONE[0]:
                 done += 1
-                self._budget.spare_s = _SPARE.unpack(data)[0]
                 count = begin(files[done][0]) if begin and done < len(files) else None
-            elif kind == _Message.PROGRESS and count:
-                count(I64.unpack(data)[0])
-            elif kind != _Message.PROGRESS:
-                _ADDERS[_Message(kind)](data, reading)
+            elif kind == MessageKind.SPARE:
+                self._budget.spare_s = _SPARE.unpack(data)[0]
+            elif kind == MessageKind.PROGRESS:
+                if count:
+                    count(I64.unpack(data)[0])
+            else:
+                ADDERS[kind](data, reading)
         return done
+
+    def _messages(self) -> Iterator[tuple[int, bytes]]:
+        """Until the child ends. What it had not written to the end is dropped."""
+        pieces, held, needed = list[bytes](), 0, MESSAGE_HEAD.size
+        while self._works:
+            taken, self._works = self._from.take()
+            pieces.append(taken)
+            held += len(taken)
+            self._budget.room -= len(taken)
+            if held < needed:
+                continue
+            data, at = taken if len(pieces) == 1 else b"".join(pieces), 0
+            while at + (needed := MESSAGE_HEAD.size) <= held:
+                kind, size = MESSAGE_HEAD.unpack_from(data, at)
+                if at + (needed := MESSAGE_HEAD.size + size) > held:
+                    break
+                yield kind, data[at + MESSAGE_HEAD.size : at + needed]
+                at += needed
+            pieces, held = [data[at:]], held - at
 
     def end(self) -> int:
         """Its exit code, or minus the signal that ended it. A child that is still working is stopped."""
-        self._pipe.close()  # ends the child at its next write
-        os.kill(self._pid, signal.SIGCONT)
+        self._from.close()
+        if self._works:
+            os.kill(self._pid, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
@@ -198,15 +203,16 @@ class _Child:
 # Inside the child.
 
 
-def _work(write_end: int, send: Callable[[BinaryIO], None]) -> NoReturn:
+def _work(shared: SharedBuffer, send: Callable[[FillingSide], None], files: Sequence[File]) -> NoReturn:
     """Exits with `os._exit`: the parent's exit handlers and stream buffers must not run in the child."""
     try:
         gc.freeze()
+        to = shared.filling_side()
+        give_up_rights(network=not any("://" in path and is_url(path) for path, _ in files))
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         _limit()
-        with os.fdopen(write_end, "wb", _BUFFER) as pipe:
-            send(pipe)
+        send(to)
         os._exit(0)
     finally:
         os._exit(1)
@@ -235,135 +241,113 @@ def _send_files(  # noqa: PLR0913 - see _Child
     first: int,
     reading: Reading,
     read_one: ReadOne,
-    pipe: BinaryIO,
+    to: FillingSide,
     budget: ReadingBudget,
     *,
     counts: bool,
 ) -> None:
     def after_part() -> None:
-        budget.room -= _send(own, pipe)
+        sender.send(own)
         if budget.room < 0:
             raise UnreadableInput("says more than there is room for; the rest of it is left out. Name it alone")
 
     reading.tables.take_fresh()
-    own = Reading(tables=reading.tables, names=reading.names, after_part=after_part)
+    own = Reading(tables=reading.tables, names=reading.names, records=Unsent(), after_part=after_part)
+    sender, cpu = _Sender(to, budget), _Cpu()
+    progress = _ProgressSender(to) if counts else None
     for place in range(first, len(files)):
-        before_s = _cpu_s()
         if budget.allows(place):
-            _allow_cpu(budget.most_s(place))
-            read_one(files[place], own, count=_ProgressSender(pipe) if counts else None)
+            cpu.allow(budget.most_s(place))
+            read_one(files[place], own, count=progress)
         else:
             own.problems.append(Problem(files[place][1], NOT_READ))
-        budget.room -= _send(own, pipe)
-        budget.use(place, _cpu_s() - before_s)
-        _put(pipe, _Message.DONE, _SPARE.pack(budget.spare_s))
-        pipe.flush()
+        budget.use(place, cpu.used_s())
+        sender.send(own, done=True)
+        if progress:
+            progress.end_file()
 
 
 NOT_READ = "not read: other files used up the time or the room that all have together. Name it alone, or use --in-process if you trust them"
 
 
-def _cpu_s() -> float:
-    """Of this process and the programs that it started."""
-    return sum(os.times()[:4])
-
-
 class _ProgressSender:
     """Sends how much was read, from time to time."""
 
-    def __init__(self, pipe: BinaryIO) -> None:
-        self._pipe = pipe
+    def __init__(self, to: FillingSide) -> None:
+        self._to = to
         self._unsent = 0
+        self._sent_at = time.monotonic()
 
     def __call__(self, size: int) -> None:
         self._unsent += size
         if self._unsent >= _PROGRESS_STEP:
-            _put(self._pipe, _Message.PROGRESS, I64.pack(self._unsent))
-            self._pipe.flush()
+            self._to.write(message(MessageKind.PROGRESS, I64.pack(self._unsent)))
             self._unsent = 0
+            self._hand_over()
+
+    def end_file(self) -> None:
+        self._unsent = 0
+        if time.monotonic() - self._sent_at > _PROGRESS_S:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        self._to.hand_over()
+        self._sent_at = time.monotonic()
 
 
-def _allow_cpu(seconds: float) -> None:
-    """The timer ends this process; the limit, in whole seconds, holds for programs that it starts."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    whole = int(time.process_time() + seconds) + 2
-    resource.setrlimit(resource.RLIMIT_CPU, (_within(whole, most), most))
+class _Cpu:
+    """CPU time of this process and of the programs that it starts."""
+
+    def __init__(self) -> None:
+        self._own_s = time.process_time()
+        self._programs_s = 0.0
+        self._limit = 0
+
+    def allow(self, seconds: float) -> None:
+        """The timer ends this process; the limit, in whole seconds, holds for programs that it starts."""
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        limit = int(self._own_s + seconds) + 2
+        if limit != self._limit:
+            _, most = resource.getrlimit(resource.RLIMIT_CPU)
+            resource.setrlimit(resource.RLIMIT_CPU, (_within(limit, most), most))
+            self._limit = limit
+
+    def used_s(self) -> float:
+        """Since the last call."""
+        own_s = time.process_time()
+        used_s, self._own_s = own_s - self._own_s, own_s
+        if used_s < _STARTS_PROGRAM_S:
+            return used_s
+        times = os.times()
+        programs_s = times.children_user + times.children_system
+        used_s, self._programs_s = used_s + programs_s - self._programs_s, programs_s
+        return used_s
 
 
-def _send(own: Reading, pipe: BinaryIO) -> int:
-    """Sends what was read since the last call, and returns its size. The child keeps only the tables, to know what it has sent."""
-    sent = 0
-    if fresh := own.tables.take_fresh():
-        sent += _put(pipe, _Message.TABLES, fresh)
-    for record in own.records:
-        sent += _put(pipe, _Message.RECORD, I64.pack(record.rank) + pack_text(record.file) + record.data)
-    if len(own.records):
-        own.records = RecordStore()
-    for text in own.texts:
-        sent += _put(pipe, _Message.TEXT, _pack(text))
-    for name in own.empty:
-        sent += _put(pipe, _Message.EMPTY, pack_text(name))
-    for problem in own.problems:
-        sent += _put(pipe, _Message.PROBLEM, pack_text(problem.file) + pack_text(problem.text))
-    for broken in own.internal:
-        sent += _put(pipe, _Message.INTERNAL, b"".join(map(pack_text, (broken.part, broken.error, broken.trace))))
-    for kept in (own.texts, own.empty, own.problems, own.internal):
-        kept.clear()
-    return sent
+class _Sender:
+    """Sends what was read since it last did. The child keeps only the tables, to know what it has sent."""
 
+    def __init__(self, to: FillingSide, budget: ReadingBudget) -> None:
+        self._to = to
+        self._budget = budget
+        self._told_spare_s = budget.spare_s
 
-def _put(pipe: BinaryIO, kind: _Message, data: bytes) -> int:
-    pipe.write(_HEAD.pack(kind, len(data)))
-    pipe.write(data)
-    return len(data)
+    def send(self, own: Reading, *, done: bool = False) -> None:
+        """`done`: the file ends with this."""
+        waiting, size = list[bytes](), 0
+        for one in messages(own):
+            waiting.append(one)
+            size += len(one)
+            if size > _WRITE_AT:
+                self._write(waiting, size)
+                waiting, size = [], 0
+        if done and self._told_spare_s != self._budget.spare_s:
+            self._told_spare_s = self._budget.spare_s
+            waiting.append(message(MessageKind.SPARE, _SPARE.pack(self._told_spare_s)))
+        if done:
+            waiting.append(DONE)
+        self._write(waiting, size)
 
-
-def _pack(text: object) -> bytes:
-    import msgspec  # noqa: PLC0415 - for texts alone
-
-    try:
-        return msgspec.msgpack.encode(text)
-    except UnicodeEncodeError:  # a file name with a byte that is not valid text
-        return json.dumps(msgspec.to_builtins(text)).encode("ascii")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Inside the parent: adding what the child sent.
-
-
-def _add_record(data: bytes, reading: Reading) -> None:
-    sent = Reader(data)
-    rank, file = sent.number(I64), sent.text()
-    reading.records.append(TraceRecord(rank, file, data[sent.pos :]))
-
-
-def _add_text(data: bytes, reading: Reading) -> None:
-    import msgspec  # noqa: PLC0415 - for texts alone
-
-    from forkpoint.evidence.owners import TextReading  # noqa: PLC0415 - as above
-
-    if data.startswith(b"{"):
-        reading.texts.append(msgspec.convert(json.loads(data), TextReading))
-    else:
-        reading.texts.append(msgspec.msgpack.decode(data, type=TextReading))
-
-
-def _add_problem(data: bytes, reading: Reading) -> None:
-    sent = Reader(data)
-    reading.problems.append(Problem(sent.text(), sent.text()))
-
-
-def _add_internal(data: bytes, reading: Reading) -> None:
-    sent = Reader(data)
-    reading.internal.append(InternalProblem(sent.text(), sent.text(), sent.text()))
-
-
-_ADDERS: dict[_Message, Callable[[bytes, Reading], None]] = {
-    _Message.TABLES: lambda data, reading: reading.tables.add_stream(data),
-    _Message.RECORD: _add_record,
-    _Message.TEXT: _add_text,
-    _Message.EMPTY: lambda data, reading: reading.empty.append(Reader(data).text()),
-    _Message.PROBLEM: _add_problem,
-    _Message.INTERNAL: _add_internal,
-}
+    def _write(self, messages: Sequence[bytes], size: int) -> None:
+        self._budget.room -= size
+        self._to.write(b"".join(messages))

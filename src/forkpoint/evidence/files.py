@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence.links import leads_out, open_beneath, root_of
@@ -39,7 +39,7 @@ def find_files(paths: Sequence[str], *, follow_links: bool = False) -> list[str]
 
             found.update((url, url) for url in list_files(path))
         elif os.path.isdir(path):
-            found.update((real, file) for real, file in _walk(path) if follow_links or not _is_way_out(file, path))
+            found.update((one.real, one.path) for one in _walk(path) if follow_links or not one.leads_out_of(path))
         elif os.path.exists(path):  # also `<(kubectl logs ...)`, which is a pipe
             found[os.path.realpath(path)] = path
         else:
@@ -49,11 +49,8 @@ def find_files(paths: Sequence[str], *, follow_links: bool = False) -> list[str]
 
 def find_ways_out(paths: Sequence[str]) -> list[str]:
     """Links in these folders that point outside them."""
-    return sorted(file for path in paths if os.path.isdir(path) for _, file in _walk(path) if _is_way_out(file, path))
-
-
-def _is_way_out(file: str, folder: str) -> bool:
-    return os.path.islink(file) and leads_out(file, folder)
+    folders = [path for path in paths if os.path.isdir(path)]
+    return sorted(one.path for folder in folders for one in _walk(folder) if one.leads_out_of(folder))
 
 
 def open_file(
@@ -123,16 +120,42 @@ def is_tar(head: bytes) -> bool:
     return head[_TAR_AT : _TAR_AT + 5] == b"ustar"
 
 
-def _walk(folder: str) -> Iterator[tuple[str, str]]:
-    """(real path, path) of each file. The folder's real path is resolved only once: it may hold 100,000 files."""
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") or f == _CACHE)
+class _Found(NamedTuple):
+    real: str
+    """Without links in it."""
+    path: str
+    is_link: bool
+
+    def leads_out_of(self, folder: str) -> bool:
+        return self.is_link and leads_out(self.path, folder)
+
+
+def _walk(folder: str) -> Iterator[_Found]:
+    """Each file. There may be 100,000: the real path is resolved once for a folder, and only links cost a look at the file."""
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
         real = os.path.realpath(here)
         hidden = f"/{_CACHE}/" in f"{here}/"
-        for file in sorted(f for f in files if not f.startswith(".") and (not hidden or _DUMP_NAME in f)):
-            path = os.path.join(here, file)
-            if os.path.isfile(path):
-                yield os.path.realpath(path) if os.path.islink(path) else os.path.join(real, file), path
+        for entry in _entries(here):
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith(".") or entry.name == _CACHE:
+                    waiting.append(entry.path)
+            elif entry.name.startswith(".") or (hidden and _DUMP_NAME not in entry.name):
+                continue
+            elif entry.is_file(follow_symlinks=False):
+                yield _Found(os.path.join(real, entry.name), entry.path, is_link=False)
+            elif entry.is_symlink() and os.path.isfile(entry.path):
+                yield _Found(os.path.realpath(entry.path), entry.path, is_link=True)
+
+
+def _entries(folder: str) -> "list[os.DirEntry[str]]":
+    """None of a folder that cannot be read or searched."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries) if os.access(folder, os.X_OK) else []
+    except OSError:
+        return []
 
 
 class PieceStream(io.RawIOBase):

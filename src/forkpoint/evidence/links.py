@@ -1,7 +1,7 @@
 """Opens files inside a given folder without following links that point outside it, even if a link appears meanwhile.
 
-What was a file when the folder was listed may be a link when it is opened. So links inside the folder are resolved first,
-and then every component of the path is opened relative to its parent, without following links.
+What was a file when the folder was listed may be a link when it is opened. So every component of the path is opened relative to
+its parent, without following links. If one is a link, the path is resolved, and opened in the same way if it is inside the folder.
 """
 
 import errno
@@ -37,10 +37,26 @@ def root_of(path: str, roots: Sequence[str]) -> str | None:
 
 def open_beneath(path: str, root: str) -> io.FileIO:
     """Raises LeadsOut, and OSError like `open`."""
+    way = path.removeprefix(f"{root.rstrip('/')}/")
+    if way != path and not _UNUSUAL.isdisjoint(way.split("/")):
+        way = path
+    if way != path:
+        try:
+            return _open_way(root, way)
+        except LeadsOut:  # it contains a link; it may stay inside
+            pass
     base = os.path.realpath(root)
-    way = _way_down(path, base)
-    if way is None:
+    real = _way_down(path, base)
+    if real is None:
         raise LeadsOut(path)
+    return _open_way(base, real)
+
+
+_UNUSUAL = frozenset(("", ".", ".."))
+
+
+def _open_way(base: str, way: str) -> io.FileIO:
+    """Opens each component in the folder before it. Raises LeadsOut if one of them is a link."""
     *folders, name = way.split("/")
     folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -50,8 +66,8 @@ def open_beneath(path: str, root: str) -> io.FileIO:
             folder = deeper
         return io.FileIO(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):  # it became a link after it was resolved
-            raise LeadsOut(path) from error
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise LeadsOut(f"{base}/{way}") from error
         raise
     finally:
         os.close(folder)

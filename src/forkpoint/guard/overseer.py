@@ -210,7 +210,7 @@ class Overseer:
             self._close(inquiry)
             return None
         self._told.add(key)
-        told = _with_content(_as_stopped(told, summary), summary, self._world_size)
+        told = with_content(_as_stopped(told, summary), summary, self._world_size)
         share_s = 0.0 if certain else stall_limit(None, summary.timeout_s)
         told = self._with_store(told)
         alarm = Alarm(told, reason, self._keep(inquiry, told), time.time(), share_s)
@@ -277,7 +277,7 @@ def _as_stopped(told: Diagnosed, summary: Summary) -> Diagnosed:
     return _restated(told, document, **changed)
 
 
-def _with_content(told: Diagnosed, summary: Summary, world_size: int) -> Diagnosed:
+def with_content(told: Diagnosed, summary: Summary, world_size: int) -> Diagnosed:
     """If the engine does not decide: its likeliest hypothesis, and what the guards saw."""
     if told.cause != "inconclusive":
         return told

@@ -163,6 +163,8 @@ class SharedTables:
 
     def take_fresh(self) -> bytes:
         """Entries added since the last call, in the format that `stream` writes."""
+        if not self._fresh:
+            return b""
         fresh, self._fresh = dict.fromkeys(self._fresh), []
         entries = ((kind, key, self._entries[kind][key]) for kind, key in fresh)
         return b"".join(_ENTRY.pack(kind, key, len(packed)) + packed for kind, key, packed in entries)

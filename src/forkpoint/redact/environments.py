@@ -1,18 +1,23 @@
 """Environments that a log prints: the values of variables that are not known to be harmless are masked.
 
-A single `NAME=value` is an ordinary line; five of them in a row are a listing (`env`, `export -p`), also inside a JSON
-string. So are `environ({...})`, `"env": {...}`, and a dict with `PATH` and `HOME`. A launcher may put the rank before each
+A single `NAME=value` is an ordinary line; five of them in a row are a listing (`env`), also inside a JSON string, and so are three
+with `export` or `declare -x` before them. So are `environ({...})`, `"env": {...}`, and a dict with `PATH` and `HOME`. A launcher may put the rank before each
 line.
 """
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 from forkpoint.knowledge.variables import may_be_shown
 
 _FRONT = rb"(?:\[[\w.:-]{1,40}\]:? ?)?(?:export |declare -x )?"
 _VARIABLE_LINE = _FRONT + rb"[A-Za-z_][A-Za-z0-9_]{0,100}=[^\n]{0,32768}"
 _LISTING = re.compile(rb"\n(?:" + _VARIABLE_LINE + rb"(?:\n|\Z)){5,}")
+_EXPORTS = re.compile(
+    rb"\n(?:(?:\[[\w.:-]{1,40}\]:? ?)?(?:export |declare -x )[A-Za-z_][A-Za-z0-9_]{0,100}=[^\n]{0,32768}(?:\n|\Z)){3,}"
+)
+"""These say by themselves that they list variables."""
 _VARIABLE = re.compile(rb"^(" + _FRONT + rb")([A-Za-z_][A-Za-z0-9_]{0,100})=([^\n]*)", re.MULTILINE)
 _ESCAPED = re.compile(rb"(?:\\n(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\\\n\"]{0,4096}){5,}")
 _ESCAPED_VARIABLE = re.compile(rb"(\\n(?:export |declare -x )?)([A-Za-z_][A-Za-z0-9_]{0,100})=([^\\\n\"]{0,4096})")
@@ -54,13 +59,19 @@ def mask_environments(text: bytes, counts: Counter[str]) -> bytes:
         counts["variable"] += 1
         return front + _MASK.encode()
 
-    if _LISTING.search(b"\n" + text[:32768]) or _LISTING.search(text):
-        text = _LISTING.sub(lambda match: _VARIABLE.sub(variable, match[0]), b"\n" + text)[1:]
+    text = _in_listings(text, lambda match: _VARIABLE.sub(variable, match[0]))
     if b"\\n" in text:
         text = _ESCAPED.sub(lambda match: _ESCAPED_VARIABLE.sub(variable, match[0]), text)
     if b'"env' in text:
         text = _JSON.sub(in_json, text)
     return _SHOWN.sub(shown, text) if b"environ({" in text or b"'PATH': '" in text else text
+
+
+def _in_listings(text: bytes, masked: Callable[[re.Match[bytes]], bytes]) -> bytes:
+    for listing in (_LISTING, _EXPORTS):
+        if listing.search(b"\n" + text[:32768]) or listing.search(text):
+            text = listing.sub(masked, b"\n" + text)[1:]
+    return text
 
 
 def _may_stay(name: bytes, value: bytes) -> bool:

@@ -19,14 +19,20 @@ _HEX2 = "[0-9a-fA-F]{2}"
 _IPV4_HINT = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d")
 _IPV4 = re.compile(r"(?<![A-Za-z0-9.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![A-Za-z0-9]|\.\d)")
 _COLONS_HINT = re.compile(
-    rf":(?:(?<=[23fF][0-9a-fA-F]{{3}}:)[0-9a-fA-F]{{0,4}}:|{_HEX2}:{_HEX2}:{_HEX2}:{_HEX2}:|{_HEX4}:{_HEX4}:{_HEX4})"
+    rf":(?:(?<=[23fF][0-9a-fA-F]{{3}}:)[0-9a-fA-F]{{0,4}}:|{_HEX2}:{_HEX2}:{_HEX2}:{_HEX2}:|{_HEX4}:{_HEX4}:{_HEX4}|(?:[0-9a-fA-F]{{1,4}}:){{6}})"
 )
 _MAC = re.compile(rf"(?<![\w:.-]){_HEX2}(?::{_HEX2}){{5}}(?![\w:-])")
+# A date with a time has no letters.
+_MAC_WITH_DASHES = re.compile(rf"(?<![\w:.-])(?=[0-9-]{{0,16}}[a-fA-F]){_HEX2}(?:-{_HEX2}){{5}}(?![\w:-])")
+_DASHES_HINT = re.compile(rf"-{_HEX2}-{_HEX2}-{_HEX2}-{_HEX2}-{_HEX2}")
 _GUID = re.compile(rf"(?<![\w:.-]){_HEX4}(?::{_HEX4}){{3}}(?![\w:])")
 # Only routed and link-local addresses: `c10d::` and `a::b` are C++ names. NCCL puts the interface before it:
 # `eth0:fe80::1%eth0<0>`.
 _IPV6 = re.compile(
     r"(?:(?<![\w:.])|(?<=[A-Za-z0-9]:)(?<!::)(?<![0-9a-fA-F]{4}:))(?:[23][0-9a-fA-F]{3}|[fF][cdeCDE][0-9a-fA-F]{2}):[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){1,6}(?![\w:]|\.\d)"
+)
+_IPV6_IN_FULL = re.compile(
+    r"(?:(?<![\w:.])|(?<=\d:)(?<![0-9a-fA-F]{4}:))[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{1,4}){7}(?![\w:]|\.\d)"
 )
 _GUID_HINT = re.compile(r"0x[0-9a-fA-F]{16}")
 _GUID_SAID = re.compile(r"(?<=[gG][uU][iI][dD])(\W{1,4})0x([0-9a-fA-F]{16})\b")
@@ -35,15 +41,20 @@ _VERSION = re.compile(r"(?i:version|release|cudnn|cuda|nccl|driver|torch|==)[^,;
 
 def redact_addresses(text: str, names: Names) -> str:
     def with_colons(line: str) -> str:
-        line = _IPV6.sub(lambda m: _ipv6(m, names), line)
+        line = _IPV6.sub(lambda m: _ipv6(m, names), _IPV6_IN_FULL.sub(lambda m: _ipv6(m, names), line))
         line = _MAC.sub(lambda m: names.pseudonym("mac", m[0].lower()), line)
         return _GUID.sub(lambda m: names.pseudonym("guid", m[0].lower().replace(":", "")), line)
 
     text = on_lines(_IPV4_HINT, text, lambda line: _IPV4.sub(lambda m: _ipv4(m, names), line))
     text = on_lines(_COLONS_HINT, text, with_colons)
+    text = on_lines(_DASHES_HINT, text, lambda line: _MAC_WITH_DASHES.sub(lambda m: _mac(m, names), line))
     return on_lines(
         _GUID_HINT, text, lambda line: _GUID_SAID.sub(lambda m: m[1] + names.pseudonym("guid", m[2].lower()), line)
     )
+
+
+def _mac(match: re.Match[str], names: Names) -> str:
+    return names.pseudonym("mac", match[0].lower().replace("-", ":"))
 
 
 def _ipv4(match: re.Match[str], names: Names) -> str:
@@ -98,8 +109,8 @@ _WITH_HYPHEN = ("net", "io", "ai", "co", "cloud", "dev", "eu", "de", "fr", "ch",
     "ca", "cn", "jp", "kr", "in", "sg", "au", "tw")  # fmt: skip
 """Top-level domains that are also Python names (`self.net`, `torchvision.io`), which have no hyphens."""
 _TOPS = "|".join((*_SURE, *_WITH_DIGITS, *_WITH_HYPHEN))
-_DOTTED_HINT = re.compile(rf"\.(?:{_TOPS})(?![\w-])")
-_DOTTED = re.compile(rf"(?<![\w.-])(?P<host>(?:{_LABEL}\.){{1,8}}(?P<top>{_TOPS}))(?![\w-]|\.\w)")
+_DOTTED_HINT = re.compile(rf"\.(?:{_TOPS})(?![A-Za-z0-9-])")
+_DOTTED = re.compile(rf"(?<![\w.-])(?P<host>(?:{_LABEL}\.){{1,8}}(?P<top>{_TOPS}))(?![A-Za-z0-9-]|\.\w)(?P<goes_on>_)?")
 _AMAZON = re.compile(r"ip-(?<![\w.-]ip-)\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}(?![\w-]|\.\w)")
 _URL = re.compile(
     rf"(?P<front>(?:tcp|https?|ssh|git|wss?|grpc|ray|redis)://(?:\[masked-credentials\]@)?)(?P<host>{_LABEL}(?:\.{_LABEL}){{0,8}})"
@@ -115,10 +126,27 @@ _SOCKET = re.compile(
     rf"(?P<said>(?:master_addr|endpoint)[\"']?(?:=|: ?)[\"']?))(?P<host>{_LABEL}(?:\.{_LABEL}){{0,8}})(?![\w(-]|\.\w)"
 )
 _HOST_VARIABLE_HINT = re.compile(
-    r"=(?:(?<=ODELIST=)|(?<=odelist=)|(?<=odeList=)|(?<=_ADDR=)|(?<=HOST=)|(?<=HOSTNAME=))"
+    r"=(?:(?<=ODELIST=)|(?<=odelist=)|(?<=odeList=)|(?<=_ADDR=)|(?<=HOST=)|(?<=HOSTNAME=)|(?<=NODENAME=)|(?<=NODE_NAME=))"
 )
 _HOST_VARIABLE = re.compile(
-    r"(?P<front>(?:NODELIST|nodelist|NodeList|MASTER_ADDR|HOST|HOSTNAME)=)(?P<host>[A-Za-z][\w.,\[\]-]{0,4000})"
+    r"(?P<front>(?:NODELIST|nodelist|NodeList|MASTER_ADDR|HOST|HOSTNAME|NODENAME|NODE_NAME)=)(?P<host>[A-Za-z][\w.,\[\]-]{0,4000})"
+)
+# Where Slurm, ssh and JSON lines name a host. A word without a digit or hyphen may be prose.
+_SAID_HINTS = tuple(
+    re.compile(hint)
+    for hint in (
+        r":\d{1,6}\]:",
+        "srun: ",
+        " CANCELLED ",
+        "to host ",
+        r"ost(?:name)?[\"']: ?[\"']",
+        r"ost \S{1,80} (?:is|was|did|has|not) ",
+    )
+)
+_SAID = re.compile(
+    rf"(?P<front>^\[(?=[^\]\n]{{1,80}}:\d{{1,6}}\]: ?)|srun: (?:error: |warning: )?|\b(?:[sS]tep|STEP) \d[\d.]{{0,20}} ON |[tT]o host |"
+    rf"\b[hH]ost |[\"'](?:host|hostname|node|nodename)[\"']: ?[\"'])(?P<host>{_LABEL}(?:\.{_LABEL}){{0,8}})"
+    r"(?=:\d{1,6}\]|: |[\"']| CANCELLED| port |:? (?:is|was|did|has|not) |:?\s*$)"
 )
 _SPEAKER_HINT = re.compile(r"\] NCCL ")
 # All of NCCL's lines begin like this; a capture knows only the hosts of the lines that it keeps.
@@ -163,6 +191,9 @@ class Hosts:
                 return match[0]
             return match["front"] + self._named(host, names)
 
+        def said(match: re.Match[str]) -> str:
+            return named(match) if re.search(r"[0-9-]", match["host"]) else match[0]
+
         def of_socket(match: re.Match[str]) -> str:
             return match[0] if match["said"] and not re.search(r"[\d-]", match["host"]) else named(match)
 
@@ -174,6 +205,8 @@ class Hosts:
                 return match["front"] + self._named(host, names) + kept
             return match["front"] + names.pseudonym("host", host) + kept if "[" in host or "," in host else match[0]
 
+        for hint in _SAID_HINTS:
+            text = on_lines(hint, text, lambda line: _SAID.sub(said, line))
         text = on_lines(_URL_HINT, text, lambda line: _URL.sub(named, line))
         text = on_lines(_SPEAKER_HINT, text, lambda line: _SPEAKER.sub(named, line))
         for hint in _SOCKET_HINTS:
@@ -181,7 +214,7 @@ class Hosts:
         return on_lines(_HOST_VARIABLE_HINT, text, lambda line: _HOST_VARIABLE.sub(of_variable, line))
 
     def _dotted(self, match: re.Match[str], names: Names) -> str:
-        return self._named(match["host"], names) if _is_dotted_host(match) else match[0]
+        return self._named(match["host"], names) + (match["goes_on"] or "") if _is_dotted_host(match) else match[0]
 
     def _known_one(self, match: re.Match[str], names: Names) -> str:
         word = match[0].rstrip(".-")
@@ -200,7 +233,7 @@ def is_host(word: str) -> bool:
 
 def _is_dotted_host(match: re.Match[str]) -> bool:
     host, top = match["host"], match["top"]
-    if _PUBLIC.fullmatch(host):
+    if _PUBLIC.fullmatch(host) or (match["goes_on"] and not re.search(r"[0-9-]", host)):  # `x.com_hook` is code
         return False
     if top in _WITH_HYPHEN:
         return "-" in host
@@ -235,11 +268,19 @@ _MAIL_IN_NAME = re.compile(
 )
 _AT_HOST = re.compile(r"(?<![\w.+\]-])([A-Za-z_][\w.+-]{0,63})(?=@(?:host|ip)-[1-9])")
 _HOME = re.compile(r"(?P<front>/home/)(?P<user>[A-Za-z_][\w.@-]{0,40})(?![\w.@-])")
-_HOME_OF_USER = re.compile(r"(?P<front>/Users/)(?P<user>[A-Za-z_][\w.@-]{0,40})(?![\w.@-])")
+_HOME_OF_USER = re.compile(r"(?P<front>(?:/|\\{1,2})Users(?:/|\\{1,2}))(?P<user>[A-Za-z_][\w.@-]{0,40})(?![\w.@-])")
 _USERS_FOLDER = re.compile(r"(?P<front>/users/(?<![\w.-]/users/))(?P<user>[A-Za-z_][\w.@-]{0,40})(?=/)")
 _USER_VARIABLE = re.compile(
     r"(?P<front>(?:USER|LOGNAME|USERNAME|UserId|[uU]ser|[uU]sername)=)(?P<user>[A-Za-z_][\w.-]{0,31})(?![\w.-])"
 )
+_USER_SAID = re.compile(
+    r"""(?P<front>["'](?:user|username|user_name|login|owner)["']: ?["']|(?:session (?:opened|closed)|password) for (?:invalid )?user )(?P<user>[A-Za-z_][\w.-]{0,31})(?=["' ]|$)"""
+)
+_USER_SAID_HINT = re.compile(r"""(?:ser|ser_?name|login|owner)["']: ?["']|(?:ed|ord) for (?:invalid )?user """)
+_PROMPT = re.compile(
+    r"^(?P<front>(?:\[[^\]\n]{0,60}\]:? )?)(?P<user>[A-Za-z_][\w.-]{0,31})(?=@[\w.-]{1,100}:[~/][^\n$#]{0,200}[$#] )"
+)
+_PROMPT_HINT = re.compile(r":[~/]\S{0,200}[$#] ")
 _USER_VARIABLE_HINT = re.compile(r"=(?:(?<=ser=)|(?<=SER=)|(?<=NAME=)|(?<=name=)|(?<=erId=))")
 _ID = re.compile(r"(?P<front>id=(?<=\b[ug]id=)\d{1,10}\()(?P<user>[A-Za-z_][\w.-]{0,31})(?=\))")
 _FILE = re.compile(r"\.(?:py|pyc|log|txt|json|yaml|yml|toml|sh|md|out|err|csv|pkl|pt|zip)\Z")
@@ -269,6 +310,8 @@ class Users:
         for user, folder in self._known:
             text = folder.sub(lambda _, user=user: f"/{names.pseudonym('user', user)}", text)
         text = on_lines(_USER_VARIABLE_HINT, text, lambda line: _USER_VARIABLE.sub(named, line))
+        text = on_lines(_USER_SAID_HINT, text, lambda line: _USER_SAID.sub(named, line))
+        text = on_lines(_PROMPT_HINT, text, lambda line: _PROMPT.sub(named, line))
         return _ID.sub(named, text)
 
     def _before_at(self, line: str, names: Names) -> str:

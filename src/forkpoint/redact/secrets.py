@@ -154,7 +154,21 @@ def _any_case(*words: str) -> str:
 
 
 _ALWAYS = r"(?:[pP]ass(?:[wW]ord|wd|phrase|code)|PASS(?:WORD|WD|PHRASE|CODE))s?(?P<suffix>[_-]?[0-9A-Za-z_]{0,20})"
-_KEY = _any_case("api_key", "api-key", "apikey", "access_key", "access-key", "account_key", "private_key", "secret_key")
+_KEY = _any_case(
+    "api_key",
+    "api-key",
+    "apikey",
+    "access_key",
+    "access-key",
+    "account_key",
+    "private_key",
+    "secret_key",
+    "signing_key",
+    "encryption_key",
+    "master_key",
+    "session_key",
+    "shared_key",
+)
 _CAMEL = (
     "apiKey|ApiKey|APIKey|API-Key|API_Key|accessKey|AccessKey|AccountKey|secretKey|SecretKey|privateKey|clientSecret"
 )
@@ -205,7 +219,7 @@ _KEYED_HINTS = tuple(
 # Behind a password's name stand a separator, a quoted value (`SET PASSWORD 'x'`), the next argument (`("password", "x")`),
 # or an attribute (`key="password" value="x"`).
 _PASSWORDS = re.compile(
-    rf"""(?P<front>{_ALWAYS}(?:{_SEPARATOR}|[ \t]{{1,2}}(?=["'][^"'\s]{{1,200}}["'])["']|"""
+    rf"""(?P<front>{_ALWAYS}(?:{_SEPARATOR}|(?: to| is)?[ \t]{{1,2}}(?=["'][^"'\s]{{1,200}}["'])["']|"""
     rf"""["'][ \t]{{1,4}}[vV]alue=["']| for \S{{1,100}}: {{1,2}})|{_OPTION}(?:password|passwd|passphrase){_OPTION_GAP}){_UNLESS}"""
     rf"""(?P<value>{_QUOTED}|(?:[,;](?=\w)|[^\s"',;)\\])[^\s"'\\]{{0,{_LONGEST}}}+(?:(?<=[(=])["'][^"'\n]{{1,200}}["'])?)"""
 )
