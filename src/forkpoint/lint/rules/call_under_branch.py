@@ -26,7 +26,6 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.branches import name_step
 from forkpoint.source.code import Class, Function
-from forkpoint.source.communicates import Reach
 from forkpoint.source.syntax import ancestors, called_name, guards
 
 CODE = "call-under-branch"
@@ -53,17 +52,16 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 def _through_interface(function: Function, analysis: Analysis) -> Iterator[Violation]:
     """A method that several classes implement, called on one rank: with one of them it communicates."""
+    communication = analysis.communication
     for call in function.calls:
-        callees = analysis.resolver.callees(call, function)
-        if callees.implement is None or callees.exact or analysis.communication.reach(call, function):
-            continue
-        reaches = analysis.communication.reaches
-        one = next((f for f in callees.functions if f in reaches and reaches[f].api.kind is ApiKind.COLLECTIVE), None)
-        guard = guard_by_rank(call, function, analysis) if one is not None else None
-        if one is not None and guard is not None and not _is_called_by_others(call, guard[0], function):
-            last, at = analysis.communication.path(Reach(reaches[one].api, call, one))[-1]
-            message = f"{one.name}(), which leads to {reaches[one].api.op}, may be what this runs, on some ranks only"
-            place = Related(last.module.path, at.lineno, f"{reaches[one].api.op} in {last.name}")
+        reach = communication.doubtful_reach(call, function)
+        guard = guard_by_rank(call, function, analysis, or_before=True) if reach is not None else None
+        if reach is not None and guard is not None and not _is_called_by_others(call, guard[0], function):
+            path = communication.path(reach)
+            last, at = path[-1]
+            leads = f"{path[0][0].name}(), which leads to {reach.api.op}"
+            message = f"{leads}, may be what this runs, on some ranks only"
+            place = Related(last.module.path, at.lineno, f"{reach.api.op} in {last.name}")
             yield violation(CODE, message, function, call, condition=guard[0], reasons=guard[1], related=(place,))
 
 
