@@ -12,7 +12,15 @@ from forkpoint.source.hidden import HiddenCalls
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
 from forkpoint.source.switches import Switches
-from forkpoint.source.syntax import all_arguments, ancestors, argument_for, is_property, is_super, last_word
+from forkpoint.source.syntax import (
+    all_arguments,
+    ancestors,
+    argument_for,
+    is_property,
+    is_repeated,
+    is_super,
+    last_word,
+)
 
 _ORDERED = frozenset({ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.SETUP, ApiKind.TEARDOWN})
 """Kinds in which all members of a group take part."""
@@ -84,8 +92,10 @@ class Communication:
     def _communicating(self, call: ast.Call, function: Function, among: Container[Function]) -> Function | None:
         """The function that the call runs and that communicates."""
         callees = self._resolver.callees(call, function)
-        # A function that calls itself does again what it does anyway.
         reached = [f for f in callees.functions if f in among and not self._is_off(call, f)]
+        if function in reached and not is_repeated(call, function):
+            # It does again what it does anyway. Once per element of something, that is as often as there are elements.
+            reached = [f for f in reached if f is not function]
         # If it is not known which function runs, all candidates must communicate.
         is_sure = callees.exact or len(reached) == len(callees.functions)
         return reached[0] if reached and is_sure else None
