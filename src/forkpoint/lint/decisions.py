@@ -10,6 +10,7 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength, dimensions_in, is_rank_word, runs_on_one_rank
 from forkpoint.source.branches import Arm, Branch, CommStep, name_step, skipped, tell_reason
 from forkpoint.source.code import Function
+from forkpoint.source.switches import left_before
 from forkpoint.source.syntax import all_arguments, assumed, guards, last_word, names_and_attributes_in, shortened
 from forkpoint.source.value import Reason, Reasons, is_stronger, strength_of
 
@@ -163,9 +164,11 @@ def _called_on_some(analysis: Analysis) -> set[Function]:
     return found
 
 
-def guard_by_rank(call: ast.Call, function: Function, analysis: Analysis) -> tuple[ast.expr, Reasons] | None:
-    """The innermost condition on the rank around a call."""
-    for test, _ in guards(call, function):
+def guard_by_rank(
+    call: ast.Call, function: Function, analysis: Analysis, *, or_before: bool = False
+) -> tuple[ast.expr, Reasons] | None:
+    """The innermost condition on the rank around a call, or, if asked for, one by which others have returned before it."""
+    for test, _ in (*guards(call, function), *(left_before(call, function) if or_before else ())):
         reasons = analysis.differences.test(test, function).reasons
         certain = frozenset(r for r in reasons if r.origin is Origin.RANK and r.strength is Strength.CERTAIN)
         if certain:

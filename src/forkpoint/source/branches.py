@@ -90,6 +90,13 @@ class Branches:
         """What these statements may communicate, in source order."""
         return tuple(step for node in nodes for step in self._steps_of(node, function))
 
+    def doubtful_steps(self, nodes: Sequence[ast.AST], function: Function) -> Iterator[CommStep]:
+        """What these statements communicate if an object has one of several classes."""
+        for call in (n for node in nodes for n in (node, *own_nodes(node)) if isinstance(n, ast.Call)):
+            reach = self._communication.doubtful_reach(call, function)
+            if reach is not None:
+                yield self._step(call, reach, function)
+
     def of(self, function: Function) -> Iterator[Branch]:
         """Outer ones first. Functions without communication have none."""
         yield from (b for b in self._in_block(function.body, function, _Around()) if isinstance(b, Branch))

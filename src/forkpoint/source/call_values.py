@@ -64,6 +64,8 @@ _FRESH = frozenset({"zeros", "ones", "empty", "zeros_like", "ones_like", "empty_
 TYPE_LIKE = frozenset({"dtype", "device", "requires_grad", "element_size", "itemsize", "stride", "layout", "is_contiguous",
                         "is_cuda", "is_floating_point", "is_complex", "is_sparse"})  # fmt: skip
 """Of a tensor: what kind it is, not what is in it."""
+_OF_CLOCKS = frozenset({"total_seconds", "timestamp"})
+"""Methods of a time and of a duration that say the same as a number."""
 _OF_SETS = frozenset({"union", "intersection", "difference", "symmetric_difference", "copy"})
 """Methods of a set that make another one."""
 _REDUCES = frozenset(
@@ -272,7 +274,7 @@ class CallValues(ABC):
         base = self.value(func.value)
         if func.attr in {"get", "pop"} and call.args and is_text(call.args[0]):
             base = of_one_item(base, call.args[0])
-        if func.attr in {"keys", "values", "items"}:
+        if func.attr in {"keys", "values", "items"} or func.attr in _OF_CLOCKS:
             return base
         if func.attr in TYPE_LIKE:
             return UNKNOWN

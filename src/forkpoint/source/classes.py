@@ -13,6 +13,7 @@ from forkpoint.source.syntax import (
     argument_for,
     assignments,
     called_name,
+    is_property,
 )
 
 _DEPTH = 4
@@ -112,6 +113,9 @@ class Classes(ABC):
                 return None if found in known_apis().wrappers else found
             case ast.IfExp():
                 return self.class_of(expr.body, function, depth) or self.class_of(expr.orelse, function, depth)
+            case ast.BoolOp():
+                found = (self.class_of(value, function, depth) for value in expr.values)
+                return next(filter(None, found), None)
             case _:
                 return None
 
@@ -131,7 +135,7 @@ class Classes(ABC):
 
     def _class_of_param(self, name: str, function: Function, depth: int) -> Class | str | None:
         annotation = annotation_of(name, function)
-        found = self._annotated(annotation, function) if annotation is not None else None
+        found = self.annotated(annotation, function) if annotation is not None else None
         if found is not None:
             return found
         classes = {
@@ -151,13 +155,16 @@ class Classes(ABC):
                 found = self._class_of_attribute(base, name, depth - 1)
                 if found is not None:
                     return found
-        return self._declared(cls, name)
+        getter = cls.methods.get(name)
+        return (
+            self._returned(getter, depth) if getter is not None and is_property(getter) else self._declared(cls, name)
+        )
 
     def _declared(self, cls: Class, name: str) -> Class | str | None:
         """`checkpointer: Checkpointer` in the body of the class."""
         for node in cls.node.body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
-                return self._annotated(node.annotation, cls.module.top)
+                return self.annotated(node.annotation, cls.module.top)
         return None
 
     def _class_of_call(self, call: ast.Call, function: Function, depth: int) -> Class | str | None:
@@ -165,16 +172,25 @@ class Classes(ABC):
         if isinstance(definition, Class):
             return definition
         if isinstance(definition, Function):
-            returns = getattr(definition.node, "returns", None)
-            found = self._annotated(returns, definition) if returns is not None else None
-            return found or self._returned(definition, depth)
+            return self._returned(definition, depth)
+        if isinstance(call.func, ast.Name) and call.func.id == "cls":
+            return function.owner
         dotted = self.dotted(call.func, function)
+        if dotted is None and isinstance(call.func, ast.Attribute):
+            owner = self.class_of(call.func.value, function, depth - 1)
+            method = self.method(owner, call.func.attr) if isinstance(owner, Class) else None
+            if method is not None:
+                return self._returned(method, depth)
         if dotted is None and called_name(call.func) == "prepare" and _is_accelerator(call.func):
             return "accelerate.Accelerator.prepare"
         is_class = dotted is not None and dotted.rpartition(".")[2][:1].isupper()
         return dotted if is_class or dotted in known_apis().wrappers else None
 
     def _returned(self, function: Function, depth: int) -> Class | str | None:
+        returns = getattr(function.node, "returns", None)
+        declared = self.annotated(returns, function) if returns is not None else None
+        if declared is not None:
+            return declared
         for node in function.own.returns:
             if node.value is not None:
                 found = self.class_of(node.value, function, depth - 1)
@@ -182,19 +198,21 @@ class Classes(ABC):
                     return found
         return None
 
-    def _annotated(self, annotation: ast.expr, function: Function) -> Class | str | None:
-        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-            if len(annotation.value) > _LONGEST_ANNOTATION:
-                return None
-            try:
-                annotation = ast.parse(annotation.value, mode="eval").body
-            except (SyntaxError, ValueError, RecursionError, MemoryError):  # a NUL is a ValueError
-                return None
+    def annotated(self, annotation: ast.expr, function: Function) -> Class | str | None:
+        """The class that an annotation names."""
+        plain = unquoted(annotation)
+        if plain is None:
+            return None
+        annotation = plain
         if isinstance(annotation, ast.Subscript) and called_name(annotation.value) == "Optional":
-            return self._annotated(annotation.slice, function)
+            return self.annotated(annotation.slice, function)
         if isinstance(annotation, ast.BinOp):
-            return self._annotated(annotation.left, function)
-        definition = self.definition(annotation, function)
+            return self.annotated(annotation.left, function) or self.annotated(annotation.right, function)
+        if called_name(annotation) == "Self":
+            return function.owner
+        # `Pipeline[Batch, Action]`: the class, for some parameters.
+        generic = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+        definition = self.definition(generic, function)
         if isinstance(definition, Class):
             return definition
         return self.dotted(annotation, function)
@@ -273,6 +291,18 @@ class Classes(ABC):
                         if isinstance(ancestor, Class):
                             self._subclasses[ancestor].append(sub)
         return self._subclasses.get(cls, [])
+
+
+def unquoted(annotation: ast.expr | None) -> ast.expr | None:
+    """`"list[Logger]"` as an expression; None if it is none."""
+    if not (isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)):
+        return annotation
+    if len(annotation.value) > _LONGEST_ANNOTATION:
+        return None
+    try:
+        return ast.parse(annotation.value, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a NUL is a ValueError
+        return None
 
 
 def nested_function(name: str, function: Function) -> Function | None:

@@ -72,6 +72,7 @@ class OwnNodes:
     assignments: tuple[Assignment, ...]
     returns: tuple[ast.Return, ...]
     imports: tuple[ast.Import | ast.ImportFrom, ...]
+    rounds: tuple[ast.For | ast.AsyncFor | ast.comprehension, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -245,6 +246,7 @@ def _own_nodes(node: ast.AST, deepest: float) -> OwnNodes:
     assignments: list[Assignment] = []
     returns: list[ast.Return] = []
     imports: list[ast.Import | ast.ImportFrom] = []
+    rounds: list[ast.For | ast.AsyncFor | ast.comprehension] = []
     pending = [(child, 1) for child in children(node)][::-1]
     while pending:
         child, depth = pending.pop()
@@ -260,6 +262,8 @@ def _own_nodes(node: ast.AST, deepest: float) -> OwnNodes:
             returns.append(child)
         elif isinstance(child, ast.Import | ast.ImportFrom):
             imports.append(child)
+        elif isinstance(child, ast.For | ast.AsyncFor | ast.comprehension):
+            rounds.append(child)
         depth += 1
         pending.extend([(inner, depth) for inner in children(child)][::-1])
-    return OwnNodes(tuple(calls), tuple(assignments), tuple(returns), tuple(imports))
+    return OwnNodes(tuple(calls), tuple(assignments), tuple(returns), tuple(imports), tuple(rounds))

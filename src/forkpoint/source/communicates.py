@@ -12,7 +12,15 @@ from forkpoint.source.hidden import HiddenCalls
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
 from forkpoint.source.switches import Switches
-from forkpoint.source.syntax import all_arguments, ancestors, argument_for, is_property, is_super, last_word
+from forkpoint.source.syntax import (
+    all_arguments,
+    ancestors,
+    argument_for,
+    is_property,
+    is_repeated,
+    is_super,
+    last_word,
+)
 
 _ORDERED = frozenset({ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.SETUP, ApiKind.TEARDOWN})
 """Kinds in which all members of a group take part."""
@@ -59,6 +67,9 @@ class Communication:
         # Again, now that it is known which parameters switch communication on.
         self._switches, self.reaches = Switches(resolver, partial(self._steps_in, dict(self.reaches))), {}
         self._spread(pending, direct)
+        self.doubtful: dict[Function, Reach] = {}
+        """Functions in which a collective happens if an object has one of several classes that the program has for it."""
+        self._spread_doubt(program, pending)
 
     def api(self, call: ast.Call, function: Function) -> Api | None:
         """The communication that the call itself does; None if it only runs other functions."""
@@ -81,7 +92,10 @@ class Communication:
     def _communicating(self, call: ast.Call, function: Function, among: Container[Function]) -> Function | None:
         """The function that the call runs and that communicates."""
         callees = self._resolver.callees(call, function)
-        reached = [f for f in callees.functions if f in among and f is not function and not self._is_off(call, f)]
+        reached = [f for f in callees.functions if f in among and not self._is_off(call, f)]
+        if function in reached and not is_repeated(call, function):
+            # It does again what it does anyway. Once per element of something, that is as often as there are elements.
+            reached = [f for f in reached if f is not function]
         # If it is not known which function runs, all candidates must communicate.
         is_sure = callees.exact or len(reached) == len(callees.functions)
         return reached[0] if reached and is_sure else None
@@ -109,7 +123,7 @@ class Communication:
         steps: list[tuple[Function, ast.Call]] = []
         function = reach.through
         while function is not None and len(steps) < 12:
-            step = self.reaches[function]
+            step = self.reaches.get(function) or self.doubtful[function]
             steps.append((function, step.call))
             function = step.through
         return tuple(steps)
@@ -152,6 +166,47 @@ class Communication:
                             self.reaches[caller] = reach
                             later.append(caller)
             fresh = later
+
+    def doubtful_reach(self, call: ast.Call, function: Function) -> Reach | None:
+        """The collective that the call leads to if an object has one of several classes: one such choice, here or below."""
+        if self.reach(call, function) is not None or self.api(call, function) is not None:
+            return None
+        callees = self._resolver.callees(call, function)
+        for callee in callees.possible:
+            known = self.reaches.get(callee)
+            if known is not None and known.api.kind is ApiKind.COLLECTIVE and not self._is_off(call, callee):
+                return Reach(known.api, call, callee)
+        sure = callees.functions[0] if callees.exact and callees.functions else None
+        known = self.doubtful.get(sure) if sure is not None and sure is not function else None
+        return Reach(known.api, call, sure) if known is not None and self._may_choose(known, call, function) else None
+
+    def _may_choose(self, doubt: Reach, call: ast.Call, function: Function) -> bool:
+        """`self.save_parts()` in a method that classes inherit runs that of the object's class, not of its relatives."""
+        chosen = doubt.through.owner if doubt.through is not None else None
+        of_self = isinstance(doubt.call.func, ast.Attribute) and ast.unparse(doubt.call.func.value) == "self"
+        if chosen is None or not of_self or not isinstance(call.func, ast.Attribute):
+            return True
+        cls = self._resolver.class_of(call.func.value, function)
+        above = self._resolver.ancestors
+        return not isinstance(cls, Class) or cls is chosen or chosen in above(cls) or cls in above(chosen)
+
+    def _spread_doubt(self, program: Program, pending: _Pending) -> None:
+        fresh: list[Function] = []
+        for function in program.functions():
+            if function not in self.reaches:
+                found = (r for call in function.calls if (r := self.doubtful_reach(call, function)) is not None)
+                reach = next(found, None)
+                if reach is not None:
+                    self.doubtful[function] = reach
+                    fresh.append(function)
+        while fresh:
+            callee = fresh.pop()
+            for call, caller in pending[callee]:
+                if caller not in self.doubtful and caller not in self.reaches:
+                    reach = self.doubtful_reach(call, caller)
+                    if reach is not None:
+                        self.doubtful[caller] = reach
+                        fresh.append(caller)
 
     def _note_hidden(self, call: ast.Call, caller: Function, pending: _Pending) -> None:
         self._direct[call] = None

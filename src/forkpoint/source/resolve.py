@@ -3,10 +3,10 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from forkpoint.source.classes import Classes
 from forkpoint.source.code import Class, Function
+from forkpoint.source.elements import Elements
 from forkpoint.source.flow import ends_process, exit_of
 from forkpoint.source.program import Program
 from forkpoint.source.syntax import (
@@ -54,12 +54,21 @@ class Callees:
     """False: one of them, and which is not known."""
     implement: Function | None = None
     """The method that only stands for them, in the class that the object is known to have."""
+    instead: tuple[Function, ...] = ()
+    """What it may run instead, if the object's class inherits from the one that it is known to have."""
+    of_family: bool = False
+    """Where it is not exact: they are methods of classes of one family."""
+
+    @property
+    def possible(self) -> tuple[Function, ...]:
+        """All that it may run, as far as classes are known."""
+        return (*self.functions, *self.instead) if self.exact or self.of_family else ()
 
 
 _NONE = Callees((), exact=True)
 
 
-class Resolver(Classes):
+class Resolver(Elements):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self._callees: dict[ast.Call, Callees] = {}
@@ -80,7 +89,7 @@ class Resolver(Classes):
         return known
 
     def call_sites(self, function: Function) -> Iterator[tuple[ast.Call, Function]]:
-        """Calls that run this function, and no other."""
+        """Calls that run this function, and no other, or one of a family of methods."""
         name = (
             function.owner.name.rpartition(".")[2]
             if function.short == "__init__" and function.owner
@@ -88,7 +97,7 @@ class Resolver(Classes):
         )
         for call, caller in self.calls_of(name):
             callees = self.callees(call, caller)
-            if callees.exact and function in callees.functions:
+            if (callees.exact or callees.of_family) and function in callees.functions:
                 yield call, caller
 
     def constructions(self, cls: Class) -> Iterator[tuple[ast.Call, Function]]:
@@ -245,20 +254,42 @@ class Resolver(Classes):
             return _NONE
         if func.attr in _BUILTIN or func.attr.startswith("__"):
             return _NONE
+        held = self.element_classes(func.value, function)
+        if held:
+            return self._of_any(held, func.attr)
         found = [m for m in self.program.methods.get(func.attr, ()) if not is_declaration(m)]
         if func.attr in _PLAIN:
             return _NONE
         if func.attr in _COMMON:
             word = called_name(func.value).lower().replace("_", "")
             found = [m for m in found if len(word) > 4 and m.owner and m.owner.name.lower().endswith(word)]
-        return Callees(tuple(found[:_CANDIDATES]), exact=False)
+        return Callees(tuple(found[:_CANDIDATES]), exact=False, of_family=self._is_family(found))
 
     def _overridden(self, found: Function, cls: Class, name: str) -> Callees:
         """A method that only stands for those of subclasses is one of those."""
-        if not is_abstract(found):
-            return self._with_decorators(found)
         below = [m for sub in self._below(cls) if (m := sub.methods.get(name)) and not is_abstract(m)]
-        return Callees(tuple(below), exact=len(below) == 1, implement=found)
+        if is_abstract(found):
+            return Callees(tuple(below), exact=len(below) == 1, implement=found, of_family=True)
+        known = self._with_decorators(found)
+        return replace(known, instead=tuple(below)) if below else known
+
+    def _of_any(self, classes: tuple[Class, ...], name: str) -> Callees:
+        """The method of an object that has one of these classes, or one that inherits from them."""
+        own = [(m, cls) for cls in classes if (m := self.method(cls, name)) is not None and not is_property(m)]
+        if len(own) == 1:
+            return self._overridden(own[0][0], own[0][1], name)
+        found = [f for method, cls in own for f in self._overridden(method, cls, name).possible]
+        return Callees(tuple(dict.fromkeys(found)), exact=False, of_family=True)
+
+    def _is_family(self, methods: list[Function]) -> bool:
+        """Their classes have a class of the program in common, from which they inherit."""
+        above = [{m.owner, *self.ancestors(m.owner)} for m in methods if m.owner is not None]
+        is_shared = (
+            any(isinstance(cls, Class) and all(cls in others for others in above) for cls in above[0])
+            if above
+            else False
+        )
+        return len(methods) <= _CANDIDATES and is_shared
 
 
 def _chosen(value: ast.expr) -> tuple[ast.expr, ...]:

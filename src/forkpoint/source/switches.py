@@ -48,7 +48,7 @@ class Switches:
         plain = self._constant_parameters(function)
         if not plain:
             return _NOTHING
-        conditions = [*guards(call, function), *_passed(call, function)]
+        conditions = [*guards(call, function), *left_before(call, function)]
         found = {known for test, holds in conditions for known in self._conditions(test, function, holds=holds)}
         if callee is not None and depth:
             found |= self._passed_on(call, callee, depth - 1)
@@ -78,7 +78,7 @@ class Switches:
         return set(function.params) - set(self._resolver.assigned(function))
 
 
-def _passed(call: ast.Call, function: Function) -> list[tuple[ast.expr, bool]]:
+def left_before(call: ast.Call, function: Function) -> list[tuple[ast.expr, bool]]:
     """Conditions under which the function would have returned before the call: `if not gather: return`."""
     found: list[tuple[ast.expr, bool]] = []
     for _, inner in ancestors(call, function):

@@ -293,6 +293,13 @@ def ancestors(node: ast.AST, function: Function) -> Iterator[tuple[ast.AST, ast.
         node = above[node]
 
 
+def is_repeated(node: ast.AST, function: Function) -> bool:
+    """It is in a loop or comprehension of the function."""
+    return any(
+        isinstance(outer, ast.For | ast.AsyncFor | ast.While | Comprehension) for outer, _ in ancestors(node, function)
+    )
+
+
 def statement_of(node: ast.AST, function: Function) -> ast.stmt | None:
     """The statement that contains an expression; a statement is its own."""
     if isinstance(node, ast.stmt):

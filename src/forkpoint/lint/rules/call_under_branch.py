@@ -23,11 +23,11 @@ from forkpoint.lint.decisions import (
 )
 from forkpoint.lint.rule import LintRule, Related, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import ApiKind
+from forkpoint.source.apis import ApiKind, is_rank_word
 from forkpoint.source.branches import name_step
 from forkpoint.source.code import Class, Function
-from forkpoint.source.communicates import Reach
-from forkpoint.source.syntax import ancestors, called_name, guards
+from forkpoint.source.syntax import ancestors, called_name, guards, names_and_attributes_in
+from forkpoint.source.value import Reasons
 
 CODE = "call-under-branch"
 _REGISTERS = frozenset(
@@ -53,18 +53,26 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 def _through_interface(function: Function, analysis: Analysis) -> Iterator[Violation]:
     """A method that several classes implement, called on one rank: with one of them it communicates."""
+    communication = analysis.communication
     for call in function.calls:
-        callees = analysis.resolver.callees(call, function)
-        if callees.implement is None or callees.exact or analysis.communication.reach(call, function):
+        reach = communication.doubtful_reach(call, function)
+        guard = guard_by_rank(call, function, analysis, or_before=True) if reach is not None else None
+        if reach is None or guard is None or not _names_a_rank(guard, function):
             continue
-        reaches = analysis.communication.reaches
-        one = next((f for f in callees.functions if f in reaches and reaches[f].api.kind is ApiKind.COLLECTIVE), None)
-        guard = guard_by_rank(call, function, analysis) if one is not None else None
-        if one is not None and guard is not None and not _is_called_by_others(call, guard[0], function):
-            last, at = analysis.communication.path(Reach(reaches[one].api, call, one))[-1]
-            message = f"{one.name}(), which leads to {reaches[one].api.op}, may be what this runs, on some ranks only"
-            place = Related(last.module.path, at.lineno, f"{reaches[one].api.op} in {last.name}")
+        if not _is_called_by_others(call, guard[0], function):
+            path = communication.path(reach)
+            last, at = path[-1]
+            leads = f"{path[0][0].name}(), which leads to {reach.api.op}"
+            message = f"{leads}, may be what this runs, on some ranks only"
+            place = Related(last.module.path, at.lineno, f"{reach.api.op} in {last.name}")
             yield violation(CODE, message, function, call, condition=guard[0], reasons=guard[1], related=(place,))
+
+
+def _names_a_rank(guard: tuple[ast.expr, Reasons], function: Function) -> bool:
+    """The condition itself asks which rank this is, so that there is no doubt about it as well."""
+    asked = function.module.source(guard[0])
+    named = any(is_rank_word(n) for n in names_and_attributes_in(guard[0]))
+    return named or any(r.expression in asked for r in guard[1])
 
 
 def _registered(function: Function, analysis: Analysis) -> Iterator[Violation]:

@@ -19,18 +19,19 @@ from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.branches import name_step
 from forkpoint.source.code import Function
 from forkpoint.source.syntax import Rounds, is_over_names, last_word, rounds
-from forkpoint.source.value import strength_of
+from forkpoint.source.value import NO_REASONS, strength_of
 
 CODE = "order-differs"
 
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
-    for function in analysis.communicating():
+    for function in (*analysis.communicating(), *analysis.communication.doubtful):
         for loop in rounds(function):
-            steps = [s for s in analysis.branches.steps(loop.body, function) if s.reach.api.kind is not ApiKind.SETUP]
-            if isinstance(loop.node, ast.While) or not steps:
+            if isinstance(loop.node, ast.While):
                 continue
-            extent = analysis.differences.test(loop.head, function).extent
+            steps = [s for s in analysis.branches.steps(loop.body, function) if s.reach.api.kind is not ApiKind.SETUP]
+            steps = steps or list(analysis.branches.doubtful_steps(loop.body, function))
+            extent = analysis.differences.test(loop.head, function).extent if steps else NO_REASONS
             reasons = frozenset(r for r in extent if r.origin is Origin.ORDER)
             if reasons:
                 found = violation(
