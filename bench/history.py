@@ -21,8 +21,7 @@ from bench.postgres import postgres
 from forkpoint.history.incident import KeptIncident
 from forkpoint.history.page import read_overview, render_page
 from forkpoint.history.queries import count_seen, list_incidents, seen_before, top_forks
-from forkpoint.history.store import Store, _host_rows, _row, open_store
-from forkpoint.history.tables import HOSTS, INCIDENTS, VERDICTS
+from forkpoint.history.store import HOSTS, INCIDENTS, VERDICTS, Store, _host_rows, _row, open_store
 
 _KINDS = 2000
 """Incidents that are made in full; the others are these at other times, in other jobs."""

@@ -26,8 +26,7 @@ from bench.history_jobs import BAD, FORKS, Planted, plant
 from bench.postgres import postgres
 from forkpoint.history.nodes import NodeOdds, weigh
 from forkpoint.history.queries import Filters, host_exposures, list_incidents, seen_before, top_forks, totals
-from forkpoint.history.store import open_store
-from forkpoint.history.tables import HOSTS, VERDICTS
+from forkpoint.history.store import HOSTS, VERDICTS, open_store
 
 _WRITERS = 8
 _READERS = 2

@@ -1,13 +1,36 @@
-"""Figures of the source tree: lines, modules, import chains, repeated names. `python -m bench.house [ROOT]`."""
+"""Figures of the source tree: lines, modules, import chains, repetition, and what one dump passes. `python -m bench.house [ROOT]`."""
 
 import ast
+import os
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from functools import cache
 from pathlib import Path
 
 _SMALL = 30
+_STRETCH = 6
+"""Lines that are the same at two places."""
+_TRACED = """
+import sys
+from forkpoint.evidence import read
+from forkpoint.pipeline import diagnose
+import forkpoint
+own, codes = forkpoint.__file__.removesuffix("__init__.py"), set()
+def note(frame, event, arg):
+    codes.add(frame.f_code)
+sys.setprofile(note)
+capture = read(sys.argv[1:])
+sys.setprofile(None)
+reading = {c for c in codes if c.co_filename.startswith(own)}
+sys.setprofile(note)
+diagnose(capture)
+sys.setprofile(None)
+codes = {c for c in codes if c.co_filename.startswith(own)}
+for found in (reading, codes):
+    print(len(found), len({c.co_filename for c in found}))
+"""
 
 
 def main() -> None:
@@ -29,6 +52,8 @@ def main() -> None:
         ("longest import chain", _longest_chain(imports)),
         ("class names used twice or more", len(public)),
         ("module names used twice or more", sum(count > 1 for count in stems.values())),
+        (f"stretches of {_STRETCH} lines that stand at two places or more", _count_repeated(modules.values())),
+        *_passed(root),
     ]
     for what, figure in rows:
         print(f"{figure:>8}  {what}")
@@ -67,6 +92,28 @@ def _longest_chain(imports: dict[str, set[str]]) -> int:
 
     sys.setrecursionlimit(10_000)
     return max(depth(name) for name in imports)
+
+
+def _count_repeated(paths: Iterable[Path]) -> int:
+    """Blank lines, imports and lines of brackets alone aside."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    for path in paths:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+        lines = [line for line in lines if line.strip("()[]{},: ") and not line.startswith(("import ", "from ", "#"))]
+        seen.update({tuple(lines[at : at + _STRETCH]) for at in range(len(lines) - _STRETCH + 1)})
+    return sum(count > 1 for count in seen.values())
+
+
+def _passed(root: Path) -> list[tuple[str, int]]:
+    """Functions and files that one dump passes, by a profile; the compiled decoder is off."""
+    dump = Path(__file__).parents[1] / "cases" / "0001" / "capture" / "nccl_trace_rank_0"
+    environ = os.environ | {"PYTHONPATH": str(root.resolve()), "FORKPOINT_NATIVE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", _TRACED, dump], env=environ, capture_output=True, text=True, check=True
+    )
+    read, judged = ([int(number) for number in line.split()] for line in done.stdout.splitlines())
+    told = ("functions a dump passes until it is a capture", "files", "functions until it is a verdict", "files")
+    return list(zip(told, (*read, *judged), strict=True))
 
 
 if __name__ == "__main__":

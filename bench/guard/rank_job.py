@@ -82,7 +82,7 @@ def start_guard() -> CountingStore | None:
     if TRACED:
         tracemalloc.start()
     import forkpoint.guard  # noqa: PLC0415 as said
-    from forkpoint.guard import guard_store  # noqa: PLC0415 as said
+    from forkpoint.guard import messages  # noqa: PLC0415 as said
 
     counted: list[CountingStore] = []
 
@@ -94,7 +94,7 @@ def start_guard() -> CountingStore | None:
         return made
 
     # Where every store of a guard comes from.
-    guard_store._connect, guard_store._serve = counting(guard_store._connect), counting(guard_store._serve)  # noqa: SLF001 as said
+    messages._connect, messages._serve = counting(messages._connect), counting(messages._serve)  # noqa: SLF001 as said
     forkpoint.guard.start()
     until = time.monotonic() + 30
     while not counted and time.monotonic() < until:

@@ -13,8 +13,7 @@ from forkpoint.gather.attach import look as looking
 from forkpoint.gather.attach.asking import ask_pipes
 from forkpoint.gather.attach.jobs import LiveJob, LiveRank
 from forkpoint.gather.attach.look import Looker, RankSeen
-from forkpoint.gather.attach.samples import ProcessSample
-from forkpoint.gather.attach.stacks import NoStacks
+from forkpoint.gather.attach.stacks import NoStacks, ProcessSample
 from forkpoint.live.watch.sources import Spool, pipes
 from forkpoint.live.watch.sources.pipes import usual_prefixes
 from looping import for_each

@@ -5,9 +5,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from cases import verdict_of
-from forkpoint.gather.attach.folder import AskedRank, Attached
-from forkpoint.gather.attach.samples import ProcessSample
-from forkpoint.gather.attach.verdict import with_attached
+from forkpoint.gather.attach.folder import AskedRank, Attached, with_attached
+from forkpoint.gather.attach.stacks import ProcessSample
 from forkpoint.model.verdict import Probe
 
 

@@ -5,8 +5,7 @@ from io import BytesIO
 from pathlib import Path
 
 from forkpoint.gather.folder import CollectLimits, Copied, EvidenceFolder, Meter, Original
-from forkpoint.gather.tools import CallFailed, answer_of
-from forkpoint.gather.unreachable import tell_failure
+from forkpoint.gather.tools import CallFailed, answer_of, tell_failure
 from looping import for_each
 
 

@@ -12,7 +12,7 @@ from collect.planted import plant
 from forkpoint.cli import bundle
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.gather.bundle import BundleOrder, make_bundle
-from forkpoint.gather.bundle_verify import verify_bundle
+from forkpoint.gather.bundle_check import verify_bundle
 from looping import for_each
 
 

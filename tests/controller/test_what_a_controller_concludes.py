@@ -12,11 +12,13 @@ from forkpoint.controller.answers import (
     Hello,
     IssuedOps,
     Raised,
+    RankProcesses,
     RecorderLook,
     find_other_ops,
     find_unequal_counts,
+    last_line,
+    rank_in,
 )
-from forkpoint.controller.gather import RankProcesses, last_line, rank_in
 from forkpoint.controller.verdicts import conclude
 from forkpoint.model.verdict import Action, Cause
 from forkpoint.model.world import ProcessGroup

@@ -16,9 +16,8 @@ from forkpoint.doctor.script import check_script
 from forkpoint.doctor.system import empty_machine, with_environ, with_packages
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.knowledge.base import EntryKind, entries
-from forkpoint.knowledge.launchers import LAUNCHERS
 from forkpoint.knowledge.recorder import Release, parse_release, wanted
-from forkpoint.knowledge.variables import assignments, known_names
+from forkpoint.knowledge.variables import LAUNCHERS, assignments, known_names
 from looping import for_each
 
 RELEASES = [Release(2, minor) for minor in range(1, 15)]

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import forkpoint.guard
-from forkpoint.guard import guard_store, overseer, session
+from forkpoint.guard import messages, overseer, session
 
 JOB = json.loads(os.environ["GUARD_JOB"])
 RANK = int(os.environ["RANK"])
@@ -21,7 +21,7 @@ if JOB.get("patient"):
     # A busy machine needs longer for the same; what the guard concludes does not change, only for how long it waits.
     overseer._COLLECT_S, overseer._CONCLUDE_S, overseer._DIAGNOSE_S = 10.0, 300.0, 292.0
     session._LEAVE_S = 330.0
-    guard_store._ANSWERS_S = 60.0
+    messages._ANSWERS_S = 60.0
 if not os.environ.get("FORKPOINT"):
     settings = JOB["settings"]
     settings["mode"] = forkpoint.guard.Mode(settings.get("mode", "observe"))

@@ -11,8 +11,8 @@ from datetime import timedelta
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
-from forkpoint.guard import guard_store
-from forkpoint.guard.guard_store import Blind, GuardStore, _connect
+from forkpoint.guard import messages
+from forkpoint.guard.messages import Blind, GuardStore, _connect
 
 pytestmark = pytest.mark.torch
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(autouse=True)
 def _answers_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer than the 3 s after which a guard does without."""
-    monkeypatch.setattr(guard_store, "_ANSWERS_S", 15.0)
+    monkeypatch.setattr(messages, "_ANSWERS_S", 15.0)
 
 
 @contextmanager
@@ -79,12 +79,12 @@ def test_a_host_that_dies_or_freezes_makes_it_blind(how: str) -> None:
 def test_a_lost_connection_is_made_again_without_the_jobs_own_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on rank 0, whose first connection is the served store's own."""
     host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=600))
-    monkeypatch.setattr(guard_store, "_known_address", [("127.0.0.1", host.port)])
+    monkeypatch.setattr(messages, "_known_address", [("127.0.0.1", host.port)])
     monkeypatch.setattr(
-        guard_store.distributed_c10d, "_get_default_store", lambda: pytest.fail("the job's client was asked")
+        messages.distributed_c10d, "_get_default_store", lambda: pytest.fail("the job's client was asked")
     )
 
     for rank in (0, 3):
-        made = guard_store.connect_guards(rank, 1, time.monotonic() + 600.0, {}, again=True)
+        made = messages.connect_guards(rank, 1, time.monotonic() + 600.0, {}, again=True)
         made.publish(f"beat/{rank}", b"1")
         assert made.read([f"beat/{rank}"]) == [b"1"]

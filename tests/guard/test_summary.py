@@ -16,9 +16,9 @@ from forkpoint.guard.messages import (
     decode,
     decode_ask,
     encode,
-    printable,
 )
 from forkpoint.guard.summary import Conflict, Summary, levels_led, merge, without_closed_groups
+from forkpoint.report.escape import valid_text
 from guard.told import summary_of, told
 
 pytestmark = pytest.mark.torch
@@ -82,7 +82,7 @@ def test_anything_else_in_the_store_is_ignored(data) -> None:
 
 
 def test_a_text_that_is_not_utf8_still_travels() -> None:
-    beat, _ = told(3, says=printable("No such file: weights-\udcff.bin"))
+    beat, _ = told(3, says=valid_text("No such file: weights-\udcff.bin"))
     assert decode(encode(beat), Beat) == beat
     assert beat.says == r"No such file: weights-\udcff.bin"
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import verdicts
 from cases import read_case
-from forkpoint.history.fingerprint import find_fingerprint, find_role
+from forkpoint.history.incident import find_fingerprint, find_role
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.entries import Tables
 from forkpoint.model.incident import Cohort

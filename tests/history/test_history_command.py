@@ -13,7 +13,7 @@ from cases import CASES
 from forkpoint.cli import main
 from forkpoint.history.queries import list_incidents
 from forkpoint.history.store import open_store
-from forkpoint.live.diagnosing import DecisionTask, Diagnosed, StoreTask, Task, diagnose, keep_incident
+from forkpoint.live.children import DecisionTask, Diagnosed, StoreTask, Task, diagnose, keep_incident
 
 CASE = str(CASES / "0001" / "capture")
 SOON_S = 300.0

@@ -32,8 +32,7 @@ from forkpoint.history.queries import (
     top_forks,
     totals,
 )
-from forkpoint.history.store import open_store
-from forkpoint.history.tables import MIGRATIONS
+from forkpoint.history.store import MIGRATIONS, open_store
 from forkpoint.pipeline import diagnose
 
 WRITTEN_IN_VERSION_1 = Path(__file__).with_name("store_v1.sql")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from forkpoint.errors import UsageError
-from forkpoint.lab.collectives import patterns
 from forkpoint.lab.collectives.links import (
     Again,
     Blame,
@@ -29,6 +28,7 @@ from forkpoint.lab.collectives.plan import (
     mesh_partitions,
     parse_injected,
 )
+from forkpoint.lab.jobs.collectives import calls
 from forkpoint.lab.jobs.collectives.worker import read_choices
 from looping import for_each
 
@@ -40,8 +40,8 @@ US = 1000
 
 @for_each("members", [2, 3, 8, 81, 1000])
 def test_every_sum_and_product_is_exact_even_in_bfloat16(members: int) -> None:
-    sums = patterns.total(members, 4000, seed=1)
-    products = patterns.product(members, 4000, seed=1)
+    sums = calls.total(members, 4000, seed=1)
+    products = calls.product(members, 4000, seed=1)
 
     assert 0 < sums.max() < 256
     assert 1 < products.max() < 256
@@ -50,32 +50,32 @@ def test_every_sum_and_product_is_exact_even_in_bfloat16(members: int) -> None:
 @for_each("members", [2, 8, 200])
 def test_every_member_matters_to_the_sum(members: int) -> None:
     for member in (0, members - 1):
-        assert patterns.addend(member, members, 4000, seed=0).any()
+        assert calls.addend(member, members, 4000, seed=0).any()
 
 
 def test_what_no_rank_wrote_is_never_right() -> None:
-    assert patterns.moved(5, 4000, seed=1).max() < patterns.POISON
-    assert patterns.total(80, 4000, seed=1).max() < patterns.POISON
+    assert calls.moved(5, 4000, seed=1).max() < calls.POISON
+    assert calls.total(80, 4000, seed=1).max() < calls.POISON
 
 
 def test_a_part_that_lands_in_a_wrong_place_or_from_a_wrong_rank_is_wrong_there() -> None:
-    chunk = patterns.moved(3, 1024, seed=0)
+    chunk = calls.moved(3, 1024, seed=0)
 
     for power in range(10):
-        assert (chunk[: 1 << power] != patterns.moved(3, 1 << power, seed=0, start=1024)).all()
-    assert (chunk != patterns.moved(4, 1024, seed=0)).all()
-    assert (chunk != patterns.moved(3, 1024, seed=1)).all()
-    assert (chunk != patterns.moved(3, 1024, seed=0, part=1)).all()
+        assert (chunk[: 1 << power] != calls.moved(3, 1 << power, seed=0, start=1024)).all()
+    assert (chunk != calls.moved(4, 1024, seed=0)).all()
+    assert (chunk != calls.moved(3, 1024, seed=1)).all()
+    assert (chunk != calls.moved(3, 1024, seed=0, part=1)).all()
 
 
 def test_a_shifted_row_of_booleans_is_seen() -> None:
-    bits = patterns.as_bits(patterns.moved(0, 1024, seed=0))
+    bits = calls.as_bits(calls.moved(0, 1024, seed=0))
 
     assert all((bits[shift:] != bits[:-shift]).any() for shift in (1, 2, 8, 256))
 
 
 def test_uneven_parts_are_uneven_and_are_what_the_other_end_expects() -> None:
-    sends = np.array([[patterns.uneven_split(one, other, 4, 100) for other in range(4)] for one in range(4)])
+    sends = np.array([[calls.uneven_split(one, other, 4, 100) for other in range(4)] for one in range(4)])
 
     assert len({*sends.flatten()}) > 1
     assert sends.min() > 0

@@ -7,9 +7,9 @@ from importlib.machinery import SourceFileLoader
 import pytest
 
 from forkpoint.rehearse.decisions import Decisions, yields_by_data
-from forkpoint.rehearse.inside.filters import open_filters
 from forkpoint.rehearse.inside.notes import fingerprint
 from forkpoint.rehearse.inside.places import CodePlaces
+from forkpoint.rehearse.inside.user_code import open_filters
 from forkpoint.rehearse.listening import Listener
 from forkpoint.rehearse.model import Calm, CodeSite, RankUses, Use, UseKind
 from forkpoint.rehearse.perturbations.samples import OneSampleFewer

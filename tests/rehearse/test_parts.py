@@ -15,7 +15,7 @@ import pytest
 import forkpoint
 from forkpoint.errors import UsageError
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.inside.places import find_guarded
+from forkpoint.rehearse.inside.user_code import find_guarded
 from forkpoint.rehearse.listening import InsideRank, LoaderFacts
 from forkpoint.rehearse.model import (
     RESUMED,

@@ -15,9 +15,9 @@ import torch
 from torch.optim import optimizer as hooks
 from torch.utils.data import DataLoader
 
-from forkpoint.rehearse.inside.loaders import loader_facts
 from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
+from forkpoint.rehearse.inside.user_code import loader_facts
 from forkpoint.rehearse.listening import Listener
 
 pytestmark = pytest.mark.torch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
+from forkpoint.live.children import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
 from forkpoint.live.run.attempt import MAX_WAIT_S, Attempt, Retry, next_step
 from forkpoint.live.run.job import JobEnd
 from forkpoint.live.worker import decide

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.doctor.checks import CHECKS
-from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE
+from forkpoint.live.children import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE
 from looping import for_each
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
+from forkpoint.live.children import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
 from forkpoint.live.metrics import render_metrics
 from forkpoint.live.run.attempt import Attempt, commands_for
 from forkpoint.live.run.job import JobEnd

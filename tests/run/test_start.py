@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forkpoint.evidence import read
 from forkpoint.knowledge.recorder import Release
-from forkpoint.live.diagnosing import ANY_NODE
+from forkpoint.live.children import ANY_NODE
 from forkpoint.live.run.attempt import find_alarm, is_hang
 from forkpoint.live.run.start import (
     fetch_dumps,

@@ -210,7 +210,7 @@ def test_a_worker_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     """It reads from a pipe to which nobody writes."""
     os.mkfifo(tmp_path / "log_rank_0.txt")
     code = (
-        "import sys, time\nfrom forkpoint.live.diagnosing import Diagnosis, Task\n"
+        "import sys, time\nfrom forkpoint.live.children import Diagnosis, Task\n"
         "begun = Diagnosis(Task((sys.argv[1],)), own_session=True)\nprint(begun._child.pid, flush=True)\ntime.sleep(600)"
     )
     with subprocess.Popen(

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cases import CASES
-from forkpoint.live import diagnosing
-from forkpoint.live.diagnosing import NotDiagnosed
+from forkpoint.live import children
+from forkpoint.live.children import NotDiagnosed
 from forkpoint.live.serve import watch as folders_module
 from forkpoint.live.serve.watch import (
     LIST,
@@ -215,7 +215,7 @@ def test_a_diagnosis_that_is_no_longer_wanted_ends_with_its_process(
         return process
 
     async def scenario() -> int | None:
-        monkeypatch.setattr(diagnosing.subprocess, "Popen", told)
+        monkeypatch.setattr(children.subprocess, "Popen", told)
         waits_for_ever = replace(folder("x"), path=str(tmp_path / "never-written"))
         work = asyncio.create_task(Diagnoser()(waits_for_ever, "/events", None))
         worker = await started.get()
@@ -239,7 +239,7 @@ def test_a_worker_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch
     def refuse(*_: Any, **__: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(diagnosing.subprocess, "Popen", refuse)
+    monkeypatch.setattr(children.subprocess, "Popen", refuse)
 
     result = asyncio.run(Diagnoser()(folder("x"), "/events", None))
 

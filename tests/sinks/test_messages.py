@@ -9,9 +9,8 @@ from jsonschema import Draft202012Validator
 
 import verdicts
 from forkpoint.model.verdict import Verdict
-from forkpoint.sinks.notice import Notice
+from forkpoint.sinks.notice import Notice, run_tags
 from forkpoint.sinks.services import SINKS, email, github, otel, pagerduty, slack, teams
-from forkpoint.sinks.tags import run_tags
 from looping import for_each
 from sinks.stand_ins import notice_of
 

@@ -14,7 +14,7 @@ import verdicts
 from forkpoint.doctor import prometheus as doctor_metrics
 from forkpoint.doctor.report import DoctorReport, Judged, bad
 from forkpoint.live import metrics as live_metrics
-from forkpoint.live.diagnosing import Decision, Diagnosed
+from forkpoint.live.children import Decision, Diagnosed
 from forkpoint.live.metrics import WatchMetrics
 from forkpoint.live.run.attempt import Attempt
 from forkpoint.live.run.job import JobEnd

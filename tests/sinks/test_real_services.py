@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import verdicts
-from forkpoint.live.notifying import NotifySettings, Sending
+from forkpoint.live.children import NotifySettings, Sending
 from forkpoint.sinks.notice import Notice
 from forkpoint.sinks.services import teams
 from forkpoint.sinks.sink import SinkOutcome

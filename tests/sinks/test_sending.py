@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import verdicts
-from forkpoint.live import notifying
-from forkpoint.live.notifying import NotifySettings, Sending, split_sinks
+from forkpoint.live import children
+from forkpoint.live.children import NotifySettings, Sending, split_sinks
 from forkpoint.sinks import sink as sinks
 from forkpoint.sinks.services import SINKS
 from forkpoint.sinks.sink import Sink, SinkOutcome, deliver
@@ -247,8 +247,8 @@ def test_a_process_of_its_own_tells_and_reports(monkeypatch: pytest.MonkeyPatch)
 def test_a_process_that_dies_or_hangs_is_said_of_all_services(
     program: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifying, "_COMMAND", (sys.executable, "-c", program))
-    monkeypatch.setattr(notifying, "_START_S", 0.5 if "sleep" in program else PATIENCE_S)
+    monkeypatch.setattr(children, "_NOTIFIER", (sys.executable, "-c", program))
+    monkeypatch.setattr(children, "_NOTIFY_START_S", 0.5 if "sleep" in program else PATIENCE_S)
     sending = Sending(NOTICE, NotifySettings(("slack", "teams"), 0.1))
     outcomes = sending.wait()
     sending.end()

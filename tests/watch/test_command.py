@@ -19,15 +19,14 @@ from sqlalchemy import update
 
 from forkpoint.cli import main
 from forkpoint.history.queries import list_incidents
-from forkpoint.history.store import open_store
-from forkpoint.history.tables import INCIDENTS
-from forkpoint.live.watch import views
+from forkpoint.history.store import INCIDENTS, open_store
+from forkpoint.live.watch import look
 from looping import for_each
 from small_jobs import T0, SmallJob
 from watch.others import hooked
 from watch.test_sources import WATCHDOG
 
-SCHEMA = Draft202012Validator(json.loads(Path(views.__file__).with_name("watch.schema.json").read_text()))
+SCHEMA = Draft202012Validator(json.loads(Path(look.__file__).with_name("watch.schema.json").read_text()))
 PATIENCE_S = 800
 HOUR_S = 3600
 

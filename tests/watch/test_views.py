@@ -9,9 +9,9 @@ from rich.console import Console
 
 import verdicts
 from forkpoint.live.metrics import WatchMetrics
-from forkpoint.live.watch import views
+from forkpoint.live.watch import look
+from forkpoint.live.watch.look import SCHEMA, draw, render_json_line, render_line, what_matters
 from forkpoint.live.watch.rule import GroupProgress, Sight, WatchNote, WatchState
-from forkpoint.live.watch.views import SCHEMA, draw, render_json_line, render_line, what_matters
 
 SIGHT = Sight(
     at="2026-11-15T01:18:27Z",
@@ -47,7 +47,7 @@ def test_the_picture_shows_how_far_groups_are() -> None:
 
 
 def test_every_sight_is_a_valid_line_of_json() -> None:
-    document = json.loads(Path(views.__file__).with_name("watch.schema.json").read_text())
+    document = json.loads(Path(look.__file__).with_name("watch.schema.json").read_text())
     Draft202012Validator.check_schema(document)
 
     assert document["properties"]["schema"]["const"] == SCHEMA

@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
 
 
 def _diagnose(args: Namespace, attached: "Attached", folder: "EvidenceFolder") -> int:
-    from forkpoint.gather.attach.verdict import with_attached
+    from forkpoint.gather.attach.folder import with_attached
 
     if not args.quiet:
         for line in _summary(attached):
@@ -106,7 +106,7 @@ def _ask_here(args: Namespace, folder: "EvidenceFolder") -> "Attached":
 
     from forkpoint.gather.attach.folder import describe_seen, keep_seen, write_states
     from forkpoint.gather.attach.look import Looker
-    from forkpoint.gather.attach.samples import sample_gpus
+    from forkpoint.gather.attach.stacks import sample_gpus
 
     job = _find_job(args)
     if not args.quiet:
@@ -274,9 +274,5 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="attach",
-    help="a job hangs now: ask its live ranks, take their stacks, diagnose",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "attach", "a job hangs now: ask its live ranks, take their stacks, diagnose", _DESCRIPTION, _add_arguments, run
 )

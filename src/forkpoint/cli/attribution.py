@@ -44,9 +44,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="attribution",
-    help="tell NVIDIA's ft_launcher whether a failed cycle should be restarted",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "attribution",
+    "tell NVIDIA's ft_launcher whether a failed cycle should be restarted",
+    _DESCRIPTION,
+    _add_arguments,
+    run,
 )

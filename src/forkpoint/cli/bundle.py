@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
 
 
 def _verify(archive: str, paths: "Sequence[str]") -> int:
-    from forkpoint.gather.bundle_verify import verify_bundle
+    from forkpoint.gather.bundle_check import verify_bundle
 
     if paths:
         raise UsageError("--verify checks one archive and takes no PATH")
@@ -124,9 +124,5 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="bundle",
-    help="pack evidence, verdict and report for a ticket, redacted",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "bundle", "pack evidence, verdict and report for a ticket, redacted", _DESCRIPTION, _add_arguments, run
 )

@@ -135,9 +135,5 @@ def _add_questions(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="collect",
-    help="gather a job's evidence from disks, nodes and pods into one folder",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "collect", "gather a job's evidence from disks, nodes and pods into one folder", _DESCRIPTION, _add_arguments, run
 )

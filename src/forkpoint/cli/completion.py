@@ -27,10 +27,4 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish", help="the shell")
 
 
-COMMAND = Command(
-    name="completion",
-    help="shell code that completes commands and options",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
-)
+COMMAND = Command("completion", "shell code that completes commands and options", _DESCRIPTION, _add_arguments, run)

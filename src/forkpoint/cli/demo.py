@@ -29,9 +29,5 @@ def run(args: Namespace) -> int:
 
 
 COMMAND = Command(
-    name="demo",
-    help="diagnose a recorded incident that comes with the package",
-    description=_DESCRIPTION,
-    add_arguments=add_output_arguments,
-    run=run,
+    "demo", "diagnose a recorded incident that comes with the package", _DESCRIPTION, add_output_arguments, run
 )

@@ -408,9 +408,5 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="diagnose",
-    help="find where ranks stopped agreeing, from dumps, logs and stacks",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "diagnose", "find where ranks stopped agreeing, from dumps, logs and stacks", _DESCRIPTION, _add_arguments, run
 )

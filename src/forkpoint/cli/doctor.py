@@ -155,9 +155,5 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="doctor",
-    help="check this node and a job's settings, before or while it runs",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "doctor", "check this node and a job's settings, before or while it runs", _DESCRIPTION, _add_arguments, run
 )

@@ -12,8 +12,8 @@ from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.knowledge.launchers import Launcher
     from forkpoint.knowledge.recorder import Release
+    from forkpoint.knowledge.variables import Launcher
 
 _DESCRIPTION = """\
 Print what to set before a job, for this release of torch and this launcher,
@@ -77,7 +77,7 @@ def _print_settings(args: Namespace, release: "Release | None") -> None:
 
 
 def _launcher(name: str) -> "Launcher":
-    from forkpoint.knowledge.launchers import LAUNCHERS
+    from forkpoint.knowledge.variables import LAUNCHERS
 
     return next(launcher for launcher in LAUNCHERS if launcher.name == name)
 
@@ -122,10 +122,4 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-COMMAND = Command(
-    name="env",
-    help="print what to set before a job, or check a job script",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
-)
+COMMAND = Command("env", "print what to set before a job, or check a job script", _DESCRIPTION, _add_arguments, run)

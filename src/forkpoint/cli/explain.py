@@ -106,9 +106,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="explain",
-    help="say what a cause, Xid, NCCL error, variable, log line or lint rule means",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "explain",
+    "say what a cause, Xid, NCCL error, variable, log line or lint rule means",
+    _DESCRIPTION,
+    _add_arguments,
+    run,
 )

@@ -149,7 +149,7 @@ def _list(store: "Store", args: Namespace) -> int:
 
 
 def _line(incident: "ListedIncident") -> str:
-    from forkpoint.history.seen import day
+    from forkpoint.history.queries import day
 
     marks = [f"{incident.gpu_hours:.1f} GPU h" if incident.gpu_hours is not None else "", incident.job or ""]
     marks += ["resolved" if incident.resolved_at is not None else ""]
@@ -161,8 +161,7 @@ def _line(incident: "ListedIncident") -> str:
 
 
 def _forks(store: "Store", args: Namespace) -> int:
-    from forkpoint.history.queries import RecurringFork, top_forks
-    from forkpoint.history.seen import day
+    from forkpoint.history.queries import RecurringFork, day, top_forks
 
     def line(fork: RecurringFork) -> str:
         cost = f", {fork.gpu_hours:.1f} GPU h" if fork.gpu_hours else ""
@@ -200,8 +199,15 @@ def _node(node: "NodeOdds") -> str:
 
 
 def _show(store: "Store", args: Namespace) -> int:
-    from forkpoint.history.queries import count_attempts, find_incident, read_document, seen_before, suspect_places
-    from forkpoint.history.seen import describe_resolution, describe_seen
+    from forkpoint.history.queries import (
+        count_attempts,
+        describe_resolution,
+        describe_seen,
+        find_incident,
+        read_document,
+        seen_before,
+        suspect_places,
+    )
 
     found = find_incident(store, args.id)
     if args.json:
@@ -317,9 +323,5 @@ def _add_arguments(parser: ArgumentParser) -> None:
 _DEFAULT = "~/.local/share/forkpoint/history.sqlite"
 
 COMMAND = Command(
-    name="history",
-    help="stored incidents: seen before, forks, nodes, hours lost",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "history", "stored incidents: seen before, forks, nodes, hours lost", _DESCRIPTION, _add_arguments, run
 )

@@ -309,10 +309,4 @@ def _is_named(folder: Path, names: Sequence[str]) -> bool:
     return not names or folder.name in names
 
 
-COMMAND = Command(
-    name="lab",
-    help="break a small real job on purpose and diagnose it",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
-)
+COMMAND = Command("lab", "break a small real job on purpose and diagnose it", _DESCRIPTION, _add_arguments, run)

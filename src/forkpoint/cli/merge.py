@@ -33,10 +33,4 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_summary_output(parser)
 
 
-COMMAND = Command(
-    name="merge",
-    help="join many summaries into one",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
-)
+COMMAND = Command("merge", "join many summaries into one", _DESCRIPTION, _add_arguments, run)

@@ -11,7 +11,7 @@ from forkpoint.cli.output import say
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.live.notifying import NotifySettings, Sending
+    from forkpoint.live.children import NotifySettings, Sending
     from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
     from forkpoint.sinks.notice import Notice
@@ -65,7 +65,7 @@ def notify_settings(args: Namespace) -> "NotifySettings | None":
         if args.notify_dry_run:
             raise UsageError("--notify-dry-run shows what --notify would send: give a service")
         return None
-    from forkpoint.live.notifying import NotifySettings, split_sinks
+    from forkpoint.live.children import NotifySettings, split_sinks
 
     names = tuple(dict.fromkeys(args.notify)) or split_sinks(told)
     if unknown := [name for name in names if name not in NAMES]:
@@ -112,7 +112,7 @@ class Telling:
         return self._settings is not None
 
     def begin(self, notice: "Notice") -> None:
-        from forkpoint.live.notifying import Sending
+        from forkpoint.live.children import Sending
 
         if self._settings is None or notice.is_healthy:
             return

@@ -237,9 +237,5 @@ def _add_ways(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="rehearse",
-    help="run your job with one rank disturbed in each of the usual ways",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "rehearse", "run your job with one rank disturbed in each of the usual ways", _DESCRIPTION, _add_arguments, run
 )

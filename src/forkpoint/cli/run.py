@@ -15,7 +15,7 @@ from forkpoint.cli.store import add_store_argument, print_seen, store_of
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.live.diagnosing import Decision
+    from forkpoint.live.children import Decision
     from forkpoint.live.run.attempt import Attempt, RunSettings
 
 _DESCRIPTION = """\
@@ -218,9 +218,9 @@ def _name(text: str) -> str:
 
 
 COMMAND = Command(
-    name="run",
-    help="run a job with recording on, diagnose a failure, and decide whether to retry",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "run",
+    "run a job with recording on, diagnose a failure, and decide whether to retry",
+    _DESCRIPTION,
+    _add_arguments,
+    run,
 )

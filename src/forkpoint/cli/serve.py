@@ -65,10 +65,4 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-COMMAND = Command(
-    name="serve",
-    help="show the report in a browser, updated as files arrive",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
-)
+COMMAND = Command("serve", "show the report in a browser, updated as files arrive", _DESCRIPTION, _add_arguments, run)

@@ -53,9 +53,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    name="summarise",
-    help="write a node's evidence as one small file (.fps), to diagnose elsewhere",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
+    "summarise",
+    "write a node's evidence as one small file (.fps), to diagnose elsewhere",
+    _DESCRIPTION,
+    _add_arguments,
+    run,
 )

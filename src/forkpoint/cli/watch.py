@@ -82,8 +82,7 @@ def _run_on(args: Namespace, watch: "JobWatch", telling: Telling, metrics: "Watc
     from rich.console import Console
     from rich.live import Live
 
-    from forkpoint.live.watch.look import looks
-    from forkpoint.live.watch.views import draw, what_matters
+    from forkpoint.live.watch.look import draw, looks, what_matters
 
     console = Console()
     with ExitStack() as stack:
@@ -129,11 +128,11 @@ def _notes(outcomes: "Sequence[SinkOutcome]") -> "tuple[WatchNote, ...]":
 
 def _print_sight(sight: "Sight", args: Namespace) -> None:
     if args.json:
-        from forkpoint.live.watch.views import render_json_line
+        from forkpoint.live.watch.look import render_json_line
 
         print(render_json_line(sight), flush=True)
         return
-    from forkpoint.live.watch.views import render_line
+    from forkpoint.live.watch.look import render_line
 
     print(render_line(sight), flush=True)
     if sight.is_alarm and sight.verdict:
@@ -288,10 +287,4 @@ def _add_outputs(parser: ArgumentParser) -> None:
     )
 
 
-COMMAND = Command(
-    name="watch",
-    help="watch a running job, and report when it has gone wrong",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=run,
-)
+COMMAND = Command("watch", "watch a running job, and report when it has gone wrong", _DESCRIPTION, _add_arguments, run)

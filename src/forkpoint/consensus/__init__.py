@@ -3,8 +3,16 @@
 Each is one small collective that every member of the group must call. See docs/consensus.md for the bug each one prevents.
 """
 
-from forkpoint.consensus.decisions import agree_on_exception, all_ranks, any_rank, broadcast_decision, same_on_all_ranks
-from forkpoint.consensus.errors import (
+from forkpoint.consensus.decisions import (
+    Joined,
+    agree_on_exception,
+    all_ranks,
+    any_rank,
+    broadcast_decision,
+    join_uneven,
+    same_on_all_ranks,
+)
+from forkpoint.consensus.question import (
     CollectiveInRankZero,
     ConsensusError,
     NoAgreement,
@@ -13,7 +21,6 @@ from forkpoint.consensus.errors import (
     RanksDisagree,
     Side,
 )
-from forkpoint.consensus.join_uneven import Joined, join_uneven
 from forkpoint.consensus.refuse import rank_only, rank_zero_only
 
 __all__ = [

@@ -1,13 +1,132 @@
-"""Who takes part in an agreement, and the question, which is the same for all of them."""
+"""Who takes part in an agreement, the question, which is the same for all of them, and what can go wrong."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 
-from forkpoint.consensus.errors import NotAMember
 from forkpoint.consensus.torch_inside import device_kinds, is_outsider
+from forkpoint.model.world import name_ranks
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What can go wrong when ranks agree. All are RuntimeErrors: training code need not know this package to catch them.
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Ranks that gave the same answer."""
+
+    ranks: tuple[int, ...]
+    value: str
+    """Only the beginning of a long one."""
+
+
+class ConsensusError(RuntimeError):
+    """Ranks did not agree."""
+
+
+class NoAgreement(ConsensusError):
+    """Not all members came, or the collective broke. The group must not be used any more."""
+
+    def __init__(self, message: str, absent: tuple[int, ...] | None = None) -> None:
+        super().__init__(message)
+        self.absent = absent
+        """Global ranks that did not come. None: not known."""
+
+
+class RanksDisagree(ConsensusError):
+    """Raised on every member: a value that must be equal is not."""
+
+    def __init__(self, message: str, sides: tuple[Side, ...] = (), odd: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.sides = sides
+        """Who has which value, the largest side first."""
+        self.odd = odd
+        """Ranks that differ from more than half of the members. Empty if no value has such a majority."""
+
+
+class PeerFailed(ConsensusError):
+    """Raised on the other members when a rank failed, so that none goes on alone."""
+
+    def __init__(self, message: str, failed: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.failed = failed
+
+
+class NotAMember(RuntimeError):
+    """This rank is not in the group it was given."""
+
+
+class CollectiveInRankZero(RuntimeError):
+    """A collective in code that one rank runs alone. It was refused before it was issued."""
+
+
+def settle(error: BaseException, ranks: tuple[int, ...]) -> None:
+    """Notes that these ranks know of the error or cannot be reached, so it is not sent to them again.
+
+    The note is kept on the exception itself, where it lives exactly as long as it matters.
+    """
+    vars(error)["_forkpoint_settled"] = frozenset(ranks)
+
+
+def is_settled(error: BaseException, ranks: tuple[int, ...]) -> bool:
+    """Also if an exception that it was raised from is settled."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if frozenset(ranks) <= vars(seen).get("_forkpoint_settled", frozenset()):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who answered what, and who is odd.
+
+_MAX_SIDES = 8
+"""Sides spelled out in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAnswer:
+    """What one member answered, after a failure or disagreement."""
+
+    rank: int
+    failed: bool
+    question: int
+    """Digest of the whole text, which may be shortened below."""
+    asked: str
+    value: int
+    """Likewise."""
+    said: str
+
+
+def disagreement(what: str, said: Iterable[tuple[int, int, str]]) -> RanksDisagree:
+    """From (rank, digest, text) of every member. Ranks are odd if they differ from more than half of all."""
+    ranks: defaultdict[int, list[int]] = defaultdict(list)
+    texts: dict[int, str] = {}
+    for rank, value, text in said:
+        ranks[value].append(rank)
+        texts[value] = text
+    order = sorted(ranks, key=lambda value: (-len(ranks[value]), ranks[value]))
+    sides = tuple(Side(tuple(ranks[value]), texts[value]) for value in order)
+    members = sum(len(side.ranks) for side in sides)
+    has_majority = 2 * len(sides[0].ranks) > members
+    odd = tuple(sorted(rank for side in sides[1:] for rank in side.ranks)) if has_majority else ()
+    return RanksDisagree(_message(what, sides, odd), sides, odd)
+
+
+def _message(what: str, sides: tuple[Side, ...], odd: tuple[int, ...]) -> str:
+    # The odd ones first: they are what the reader looks for.
+    shown = [*sides[1:_MAX_SIDES], sides[0]] if odd else list(sides[:_MAX_SIDES])
+    said = "; ".join(f"{name_ranks(side.ranks)}: {side.value}" for side in shown)
+    more = f"; and {len(sides) - len(shown)} more values" if len(sides) > len(shown) else ""
+    cut = " (equal as far as shown)" if len({side.value for side in sides}) < len(sides) else ""
+    who = f"{name_ranks(odd)} differ{'s' if len(odd) == 1 else ''} from the majority" if odd else "no majority"
+    return f"ranks disagree on {what}, {who}: {said}{more}{cut}"
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Who takes part in an agreement, and where its tensors live.

@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from forkpoint.consensus.errors import CollectiveInRankZero
-from forkpoint.consensus.question import Members, issued, members_of
+from forkpoint.consensus.question import CollectiveInRankZero, Members, issued, members_of
 from forkpoint.consensus.torch_inside import group_argument, group_of, groups, sequence_number
 
 # ---------------------------------------------------------------------------------------------------------------------

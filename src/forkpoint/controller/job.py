@@ -13,17 +13,23 @@ import monarch.actor
 from monarch.actor import Future, MeshFailure, ProcMesh, this_host
 
 from forkpoint.controller.answers import (
+    POLL_S,
+    SETTLE_S,
+    CallAnswers,
     CallFailure,
     Death,
     Hello,
     Raised,
+    RankProcesses,
     RecorderLook,
     Returned,
     Testimony,
     find_other_ops,
     find_unequal_counts,
+    gather,
+    last_line,
+    rank_in,
 )
-from forkpoint.controller.gather import POLL_S, SETTLE_S, CallAnswers, RankProcesses, gather, last_line, rank_in
 from forkpoint.controller.rank import RankActor, WitnessActor
 from forkpoint.controller.verdicts import StepFailed, cite_facts, conclude, diagnose_failure
 from forkpoint.errors import UsageError

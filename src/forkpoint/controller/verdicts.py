@@ -11,7 +11,7 @@ from forkpoint.controller.answers import CallFailure
 from forkpoint.errors import ForkpointError
 from forkpoint.judge.cite import STRONG
 from forkpoint.judge.telling import barest
-from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
+from forkpoint.live.children import Diagnosed, Task, diagnose
 from forkpoint.live.worker import read_verdict
 from forkpoint.model.headline import fit_headline, with_endings
 from forkpoint.model.verdict import Action, Cause, Coverage, Evidence, Finding, Fix, Symptom, Verdict

@@ -20,14 +20,12 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-import msgspec
-
 from forkpoint.errors import InputError, UsageError
 from forkpoint.evidence import WAY_OUT, Progress, read, read_stream
 from forkpoint.evidence.files import SNIFF, find_ways_out
 from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.text import clean
-from forkpoint.gather.bundle_check import require_clean
+from forkpoint.gather.bundle_check import MANIFEST, BundleEntry, Contents, LeftOutFile, require_clean
 from forkpoint.gather.bundle_evidence import (
     MAP_SCHEMA,
     BundleNames,
@@ -53,34 +51,6 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is in a bundle, and what was removed. Schema `forkpoint.bundle/1`.
-
-BUNDLE_SCHEMA = "forkpoint.bundle/1"
-MANIFEST = "manifest.json"
-
-
-class BundleEntry(msgspec.Struct, frozen=True):
-    """One member of the archive."""
-
-    name: str
-    kind: str
-    size: int | None = msgspec.field(name="bytes")
-    """Unpacked. None in a dry run, for files that were not made."""
-    sha256: str | None = None
-    """Hash of the unpacked file. None in a dry run."""
-
-
-class LeftOutFile(msgspec.Struct, frozen=True):
-    name: str
-    why: str
-
-
-class Contents(msgspec.Struct, frozen=True, tag_field="schema", tag=BUNDLE_SCHEMA):
-    """The archive's manifest, which does not list itself."""
-
-    verdict_schema: str
-    files: tuple[BundleEntry, ...]
-    left_out: tuple[LeftOutFile, ...]
-    removed: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

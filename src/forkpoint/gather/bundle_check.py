@@ -1,11 +1,13 @@
-"""The second check: a finished archive is read back and must contain nothing that redaction would still replace.
+"""Two checks of an archive. Before it is handed over, it is read back and must contain nothing that redaction would still replace; later,
+anyone can ask whether it still contains what its manifest says, byte for byte: attachments get truncated or repacked.
 
-It checks what was actually written: names of members, the report's own data, and texts split in other places than when
-they were redacted.
+The first checks what was actually written: names of members, the report's own data, and texts split in other places than when
+they were redacted. The manifest is in the archive, so the second finds damage, not tampering.
 """
 
 import base64
 import gzip
+import hashlib
 import io
 import json
 import re
@@ -17,10 +19,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO, cast
 
-from forkpoint.errors import Unsafe
+import msgspec
+
+from forkpoint.errors import UnreadableInput, Unsafe
 from forkpoint.evidence.archives import SmallHeader
 from forkpoint.evidence.files import SNIFF
 from forkpoint.gather.bundle_evidence import Json, redact_dump
+from forkpoint.model.capture import Problem
 from forkpoint.redact import Redactor
 from forkpoint.redact.environments import mask_environments
 from forkpoint.redact.logs import Lines, pieces
@@ -145,3 +150,100 @@ def _strings(value: Json) -> Iterator[str]:
 
 
 _OWN_TEXTS = {"report.html": _of_page, "manifest.json": _of_manifest, "doctor": _of_doctor}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The manifest, schema `forkpoint.bundle/1`, and whether the archive is as it says.
+
+
+_READ_PIECE = 1 << 20
+_MANIFEST_AT_MOST = 1 << 28
+_BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError)
+
+
+BUNDLE_SCHEMA = "forkpoint.bundle/1"
+MANIFEST = "manifest.json"
+
+
+class BundleEntry(msgspec.Struct, frozen=True):
+    """One member of the archive."""
+
+    name: str
+    kind: str
+    size: int | None = msgspec.field(name="bytes")
+    """Unpacked. None in a dry run, for files that were not made."""
+    sha256: str | None = None
+    """Hash of the unpacked file. None in a dry run."""
+
+
+class LeftOutFile(msgspec.Struct, frozen=True):
+    name: str
+    why: str
+
+
+class Contents(msgspec.Struct, frozen=True, tag_field="schema", tag=BUNDLE_SCHEMA):
+    """The archive's manifest, which does not list itself."""
+
+    verdict_schema: str
+    files: tuple[BundleEntry, ...]
+    left_out: tuple[LeftOutFile, ...]
+    removed: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedBundle:
+    sound: int
+    """Files that are as the manifest says."""
+    problems: tuple[Problem, ...]
+
+
+def verify_bundle(path: str) -> VerifiedBundle:
+    """Raises UnreadableInput for anything but a bundle."""
+    try:
+        there, manifest = _hashes(path)
+    except _BROKEN as error:
+        raise UnreadableInput(f"{path}: cannot be read ({error}); get the archive again") from error
+    expected = _expected(manifest, path)
+    problems = [Problem(name, "is missing") for name in expected if name not in there]
+    problems += [Problem(name, "is not in the manifest") for name in there if name not in expected]
+    problems += [
+        Problem(name, "differs from what was packed")
+        for name in expected
+        if there.get(name) not in (None, expected[name])
+    ]
+    return VerifiedBundle(sum(there.get(name) == expected[name] for name in expected), tuple(problems))
+
+
+def _hashes(path: str) -> tuple[dict[str, str], bytes]:
+    """The hash of each member, and the manifest itself. Nothing is unpacked to disk; only the manifest is kept in memory."""
+    there: dict[str, str] = {}
+    manifest = b""
+    with gzip.open(path) as whole, tarfile.open(fileobj=whole, mode="r|", tarinfo=SmallHeader) as archive:
+        for info in archive:
+            stream = archive.extractfile(info) if info.isreg() else None
+            archive.members = []  # pyrefly: ignore[missing-attribute] - it would keep every header
+            if info.name == MANIFEST and stream:
+                manifest = stream.read(_MANIFEST_AT_MOST)
+            else:
+                there[info.name] = _sha256(cast("BinaryIO", stream)) if stream else "not a regular file"
+    return there, manifest
+
+
+def _sha256(stream: BinaryIO) -> str:
+    found = hashlib.sha256()
+    for piece in _read(stream):
+        found.update(piece)
+    return found.hexdigest()
+
+
+def _read(stream: BinaryIO) -> Iterator[bytes]:
+    while piece := stream.read(_READ_PIECE):
+        yield piece
+
+
+def _expected(manifest: bytes, path: str) -> dict[str, str]:
+    try:
+        files = msgspec.json.decode(manifest, type=Contents).files
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: has no manifest of {BUNDLE_SCHEMA}; is it a complete bundle?") from error
+    return {file.name: str(file.sha256) for file in files}

@@ -16,8 +16,7 @@ from typing import Protocol
 from forkpoint.errors import UsageError
 from forkpoint.evidence import Progress
 from forkpoint.gather.remote import SAY_BEGIN, SSH_HOST, SSH_OPTIONS, parse_srun, skip_greeting
-from forkpoint.gather.tools import CallFailed, Running, running
-from forkpoint.gather.unreachable import tell_failure
+from forkpoint.gather.tools import CallFailed, Running, running, tell_failure
 from forkpoint.traces.dump import MAX_BYTES
 
 NODE_TIMEOUT_S = 60.0

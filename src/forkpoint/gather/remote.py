@@ -16,8 +16,7 @@ from forkpoint.evidence.files import shown
 from forkpoint.evidence.remote import tell_driver_error
 from forkpoint.evidence.text import clean
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
-from forkpoint.gather.tools import MAX_ANSWER, CallFailed, answer_of, running
-from forkpoint.gather.unreachable import BY_SSH, tell_failure
+from forkpoint.gather.tools import BY_SSH, MAX_ANSWER, CallFailed, answer_of, running, tell_failure
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The only command that runs on other machines: a fixed script that finds files and packs them.

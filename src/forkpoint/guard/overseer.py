@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,15 +17,21 @@ from typing import Any, Final
 
 from torch.distributed import distributed_c10d
 
-from forkpoint.guard.guard_store import Blind, GuardStore
-from forkpoint.guard.messages import Ask, RankAnswer, RankHealth, decode, encode
-from forkpoint.guard.rank_side import leave_files
+from forkpoint.guard.messages import Ask, Blind, GuardStore, RankAnswer, RankHealth, decode, encode
 from forkpoint.guard.settings import Mode, Settings
-from forkpoint.guard.summary import FAN_IN, QUIET_S, Summary, Suspicion, SuspicionReason, suspect
-from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, StoreTask, Task, keep_incident
-from forkpoint.live.notifying import NotifySettings, notify_alone
+from forkpoint.guard.summary import FAN_IN, QUIET_S, Summary, Suspicion, SuspicionReason, suspect, write_evidence
+from forkpoint.live.children import (
+    Diagnosed,
+    Diagnosis,
+    NotDiagnosed,
+    NotifySettings,
+    StoreTask,
+    Task,
+    keep_incident,
+    notify_alone,
+)
 from forkpoint.live.stall import stall_limit
-from forkpoint.model.world import KnownRank, name_ranks, render_ranks
+from forkpoint.model.world import name_ranks
 from forkpoint.sinks.notice import origin_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -314,40 +320,6 @@ def _scratch() -> Path:
     """In memory if possible: a full disk must not prevent the verdict."""
     memory = Path("/dev/shm")  # noqa: S108 the folder below it is made for us alone
     return Path(tempfile.mkdtemp(prefix="forkpoint-", dir=memory if os.access(memory, os.W_OK) else None))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Answers -> a folder as a person would collect it, plus `ranks.json`: what the guards know about each rank.
-
-
-def write_evidence(
-    folder: Path, answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool, moving: bool
-) -> None:
-    """`moving`: the job goes on, so its momentary stacks say nothing and are left out."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for answer in answers:
-        leave_files(answer, folder)
-        if moving:
-            (folder / f"stacks_rank_{answer.rank}.txt").unlink(missing_ok=True)
-    (folder / "ranks.json").write_text(_describe(answers, summary, stalled=stalled))
-
-
-def _describe(answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool) -> str:
-    odd = {o.rank: KnownRank(o.rank, o.state, o.says) for o in summary.odd}
-    silent = [KnownRank(rank, "silent") for rank in summary.silent if rank not in odd]
-    return render_ranks(
-        max((answer.world_size for answer in answers), default=0),
-        summary.still_s if summary.still_s < float("inf") else None,
-        stalled=stalled,
-        ranks=[*odd.values(), *silent],
-        groups=sorted({group for answer in answers for group in answer.groups}),
-        steps=[
-            (group, step, answer.rank, calls)
-            for answer in answers
-            for step, counts in answer.steps.items()
-            for group, calls in counts.items()
-        ],
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from forkpoint.guard.calls import Digest, RecentReader
-from forkpoint.guard.messages import Beat, Calls, GroupBeat, RankAnswer, RankHealth, printable
+from forkpoint.guard.messages import Beat, Calls, GroupBeat, RankAnswer, RankHealth
 from forkpoint.guard.recorder import (
     GroupCounters,
     TorchRecorder,
@@ -24,6 +24,7 @@ from forkpoint.guard.recorder import (
 )
 from forkpoint.live.stall import Stillness
 from forkpoint.model.world import ProcessGroup
+from forkpoint.report.escape import valid_text
 
 _SHARE: Final = 0.005
 """Share of time spent reading calls, with the GIL held: if a read takes 5 ms, one per second; 25 ms (a full ring buffer),
@@ -131,7 +132,7 @@ class RankSide:
             rank=self.rank,
             world_size=self.world_size,
             groups=tuple(find_groups()),
-            stacks=printable(dump_stacks(threading.get_ident())),
+            stacks=valid_text(dump_stacks(threading.get_ident())),
             steps=dict(self._steps),
             dump=self._recorder.dump(),
         )
@@ -150,7 +151,7 @@ def _last_error() -> str:
     error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None or threading.main_thread().is_alive():
         return ""
-    return printable("".join(traceback.format_exception(error))[-4000:])
+    return valid_text("".join(traceback.format_exception(error))[-4000:])
 
 
 def leave_files(answer: RankAnswer, folder: Path) -> None:

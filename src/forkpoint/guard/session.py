@@ -17,8 +17,19 @@ from typing import Final
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from forkpoint.guard.guard_store import Blind, GuardStore, connect_guards
-from forkpoint.guard.messages import Ask, Beat, Identity, RankHealth, decode, decode_ask, encode, own_identity
+from forkpoint.guard.messages import (
+    Ask,
+    Beat,
+    Blind,
+    GuardStore,
+    Identity,
+    RankHealth,
+    connect_guards,
+    decode,
+    decode_ask,
+    encode,
+    own_identity,
+)
 from forkpoint.guard.overseer import Alarm, Overseer, end_training, render, say
 from forkpoint.guard.rank_side import RankSide, leave_files
 from forkpoint.guard.recorder import is_running

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from forkpoint.live.notifying import split_sinks
+from forkpoint.live.children import split_sinks
 
 SWITCH: Final = "FORKPOINT"
 _OFF: Final = ("", "0", "off")

@@ -9,11 +9,23 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
-from forkpoint.guard.guard_store import GuardStore
-from forkpoint.guard.messages import Beat, Calls, RankHealth, decode, encode, is_duration, require
+from forkpoint.guard.messages import (
+    Beat,
+    Calls,
+    GuardStore,
+    RankAnswer,
+    RankHealth,
+    decode,
+    encode,
+    is_duration,
+    require,
+)
+from forkpoint.guard.rank_side import leave_files
 from forkpoint.live.stall import Stillness, has_stalled, stall_limit
+from forkpoint.model.world import KnownRank, render_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Many ranks' beats as one value of bounded size: what the leader of a branch sends to the leader above it.
@@ -305,3 +317,37 @@ def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspici
     if has_stalled(summary.still_s, stall_limit(stall_s, summary.timeout_s), waiting=bool(summary.waiting)):
         return Suspicion(SuspicionReason.STALL, still_s=summary.still_s)
     return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers -> a folder as a person would collect it, plus `ranks.json`: what the guards know about each rank.
+
+
+def write_evidence(
+    folder: Path, answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool, moving: bool
+) -> None:
+    """`moving`: the job goes on, so its momentary stacks say nothing and are left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for answer in answers:
+        leave_files(answer, folder)
+        if moving:
+            (folder / f"stacks_rank_{answer.rank}.txt").unlink(missing_ok=True)
+    (folder / "ranks.json").write_text(_describe(answers, summary, stalled=stalled))
+
+
+def _describe(answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool) -> str:
+    odd = {o.rank: KnownRank(o.rank, o.state, o.says) for o in summary.odd}
+    silent = [KnownRank(rank, "silent") for rank in summary.silent if rank not in odd]
+    return render_ranks(
+        max((answer.world_size for answer in answers), default=0),
+        summary.still_s if summary.still_s < float("inf") else None,
+        stalled=stalled,
+        ranks=[*odd.values(), *silent],
+        groups=sorted({group for answer in answers for group in answer.groups}),
+        steps=[
+            (group, step, answer.rank, calls)
+            for answer in answers
+            for step, counts in answer.steps.items()
+            for group, calls in counts.items()
+        ],
+    )

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from forkpoint.consensus.refuse import EachCollective
-from forkpoint.guard.guard_store import Blind, GuardStore, connect_guards
+from forkpoint.guard.messages import Blind, GuardStore, connect_guards
 from forkpoint.model.op import SIZES_FREE
 from forkpoint.model.world import name_ranks
 

@@ -1,7 +1,7 @@
 """Entry point for callers with a verdict: store it, and say whether it was seen before. A failing store costs a warning.
 
 `python -m forkpoint.history.keeping` does it for processes that must not load a database client, such as the guard inside
-a training process (`keep_incident` in `live/diagnosing.py`): a `KeepTask` as JSON on standard input.
+a training process (`keep_incident` in `live/children.py`): a `KeepTask` as JSON on standard input.
 """
 
 import json
@@ -41,8 +41,11 @@ def keep(place: str, incident: KeptIncident, *, write: bool = True) -> KeepResul
 
 def _keep(place: str, incident: KeptIncident, *, write: bool) -> KeepResult:
     try:
-        from forkpoint.history.queries import count_seen, seen_before  # noqa: PLC0415 - an extra, and 0.3 s to import
-        from forkpoint.history.seen import describe_seen  # noqa: PLC0415 - as above
+        from forkpoint.history.queries import (  # noqa: PLC0415 - an extra, and 0.3 s to import
+            count_seen,
+            describe_seen,
+            seen_before,
+        )
         from forkpoint.history.store import open_store  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise StoreError(f"--store needs {error.name}: {_MISSING}") from error

@@ -4,7 +4,6 @@ Like the page of a verdict, it opens from disk, loads nothing, and its policy al
 the store is ASCII inside JSON.
 """
 
-import json
 import re
 import time
 from dataclasses import dataclass
@@ -23,15 +22,15 @@ from forkpoint.history.queries import (
     RecurringFork,
     StoreTotals,
     bars,
+    describe_resolution,
     host_exposures,
     list_incidents,
     top_forks,
     totals,
 )
-from forkpoint.history.seen import describe_resolution
 from forkpoint.history.store import Store
 from forkpoint.report.page import Live, write_live, write_policy
-from forkpoint.report.page_data import bounded
+from forkpoint.report.page_data import bounded_value, script_json
 
 _MARK: Final = re.compile("@@(CSP|STYLE|SCRIPT|DATA|LIVE)@@")
 _LISTED: Final = 500
@@ -97,10 +96,7 @@ def _data(overview: Overview) -> str:
             for incident in overview.incidents
         ],
     }
-    text = json.dumps(_bounded(told), separators=(",", ":"))
-    for character in "<>&\x7f":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return script_json(bounded_value(told))
 
 
 def _node(node: NodeOdds) -> dict[str, Any]:
@@ -113,13 +109,3 @@ def _node(node: NodeOdds) -> dict[str, Any]:
         "notable": node.is_notable,
         "confirm": to_confirm(node)[0],
     }
-
-
-def _bounded(value: Any) -> Any:
-    if isinstance(value, str):
-        return bounded(value)
-    if isinstance(value, (list, tuple)):
-        return [_bounded(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _bounded(item) for name, item in value.items()}
-    return value

@@ -9,7 +9,6 @@ cases are recorded on machines that have only a checkout and torch.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from signal import Signals
 from typing import Final, Literal
 
 from forkpoint.errors import UsageError
+from forkpoint.live.processes import free_port
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How one job is run.
@@ -198,7 +198,7 @@ def _start(run: RunningJob) -> None:
     if run.settings.dumps:
         (run.trace / ".site").mkdir()
         shutil.copy(_INSIDE, run.trace / ".site")
-    shared = os.environ | _common_env(run, _free_port())
+    shared = os.environ | _common_env(run, free_port())
     for rank in sorted(set(range(run.plan.world)) - set(run.plan.absent)):
         env = {**shared, **_rank_env(run, rank), **run.plan.env, **run.settings.env}
         if run.settings.dumps:
@@ -270,12 +270,6 @@ def _rank_env(run: RunningJob, rank: int) -> dict[str, str]:
         by_watchdog = "watchdog" if run.settings.backend == "nccl" else "quiet"
         env["TRACE_WHEN"] = "end" if run.plan.dump_at_end else by_watchdog
     return env
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # ------------------------------------------------------------------------------------------------------- while it runs

@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from forkpoint.live.diagnosing import (
+from forkpoint.live.children import (
     DO_NOT_RETRY,
     RETRY,
     RETRY_ELSEWHERE,

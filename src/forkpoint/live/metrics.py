@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest, start_http_server
 
 from forkpoint.errors import UsageError
-from forkpoint.live.diagnosing import Decision
+from forkpoint.live.children import Decision
 from forkpoint.live.run.attempt import Attempt
 from forkpoint.live.watch.rule import Sight, WatchState
 

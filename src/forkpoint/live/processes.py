@@ -1,6 +1,7 @@
-"""Processes of this machine, read from /proc. They get no signals; a process that is gone gives None."""
+"""Processes of this machine, read from /proc. They get no signals; a process that is gone gives None. And a free port for new ones."""
 
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -73,3 +74,9 @@ def read_host_id() -> str:
         return f"{boot}-{Path(f'{PROC}/self/ns/pid').stat().st_ino}"
     except OSError:
         return ""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The child process of `diagnosing`: reads a `Task`, runs the engine, decides what a scheduler should do.
+"""The child process that diagnoses (`children`): reads a `Task`, runs the engine, decides what a scheduler should do.
 
 Doubt never stops a job: a retry that was not needed costs minutes and is bounded, but a job that was wrongly stopped waits
 for a person. So exit code 93 needs a likely verdict, 76 a known node, and everything else is left to the user's own policy.
@@ -21,7 +21,7 @@ import msgspec
 from forkpoint.errors import ForkpointError
 from forkpoint.evidence import read
 from forkpoint.judge.cite import LIKELY
-from forkpoint.live.diagnosing import (
+from forkpoint.live.children import (
     ANY_NODE,
     DO_NOT_RETRY,
     RETRY,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
+from forkpoint.live.children import Diagnosed, Task, diagnose
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 from forkpoint.rehearse.model import Trial, TrialOutcome, TrialResult
 from forkpoint.rehearse.run import Ended, is_stall, moved_again

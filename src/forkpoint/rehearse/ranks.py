@@ -5,7 +5,6 @@ import math
 import os
 import select
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -109,12 +108,6 @@ def _cpu_s(pid: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from forkpoint.errors import UsageError
+from forkpoint.live.processes import free_port
 from forkpoint.live.run.attempt import find_alarm
 from forkpoint.live.run.start import find_interpreter, split_torchrun
 from forkpoint.rehearse.model import HASH_SEED, ORDER_VARIABLE, Effect, Left, RunMode, RunOrder, read_value, write_value
 from forkpoint.rehearse.paths import read_steps
 from forkpoint.rehearse.perturbation import EFFECT_FILE
-from forkpoint.rehearse.ranks import ColdStart, RankStart, StartedRanks, StartsRanks, free_port
+from forkpoint.rehearse.ranks import ColdStart, RankStart, StartedRanks, StartsRanks
 from forkpoint.rehearse.workspace import Workspace
 
 # ---------------------------------------------------------------------------------------------------------------------

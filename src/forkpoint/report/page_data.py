@@ -5,12 +5,14 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture, Quote
+from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.escape import valid_text
 from forkpoint.report.json_report import Json, verdict_document
@@ -28,6 +30,25 @@ def bounded(text: str, limit: int = MAX_TEXT) -> str:
     r"""Shortens a text and notes its length; lone surrogates (undecodable bytes of a name) become text `\udcff`."""
     short = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
     return valid_text(short)
+
+
+def bounded_value(value: Any) -> Any:
+    """The same for all texts in a JSON value."""
+    if isinstance(value, str):
+        return bounded(value)
+    if isinstance(value, (list, tuple)):
+        return [bounded_value(item) for item in value]
+    if isinstance(value, dict):
+        return {name: bounded_value(item) for name, item in value.items()}
+    return value
+
+
+def script_json(value: object) -> str:
+    """ASCII for a script element: nothing in it can end that element or control a terminal."""
+    text = json.dumps(value, separators=(",", ":"))
+    for character in "<>&\x7f":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -108,7 +129,6 @@ _MAX_OTHERS = 200
 
 
 def render_document(verdict: Verdict) -> str:
-    """ASCII for a script element: nothing in it can end that element or control a terminal."""
     left_out: dict[str, int] = {}
     embeds_source = verdict.picture is not None and verdict.picture.embeds_source
     whole = verdict_document(verdict if embeds_source else _without_patches(verdict))
@@ -116,10 +136,7 @@ def render_document(verdict: Verdict) -> str:
     patches = sum(remedy.patch is not None for remedy in (*verdict.probes, *verdict.fixes))
     if patches and not embeds_source:
         left_out["patch"] = patches
-    text = json.dumps({**document, "left_out": left_out}, separators=(",", ":"))
-    for character in "<>&\x7f":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return script_json({**document, "left_out": left_out})
 
 
 def _without_patches(verdict: Verdict) -> Verdict:
@@ -195,7 +212,7 @@ def _header(picture: Picture, sections: list[Json]) -> Json:
         "groups": [_group(group) for group in picture.groups],
         "groups_left_out": picture.groups_left_out,
         "lanes": [_lane(lane) for lane in picture.lanes],
-        "sources": [_quote(quote) for quote in picture.quotes],
+        "sources": [bounded_value(msgspec.to_builtins(quote)) for quote in picture.quotes],
         "arrivals": [_arrivals(row) for row in picture.arrivals],
         "sections": sections,
     }
@@ -256,28 +273,6 @@ def _cell(cell: LaneCell) -> Json:
     }
 
 
-def _quote(quote: Quote) -> Json:
-    return {
-        "file": bounded(quote.file),
-        "first": quote.first,
-        "lines": [bounded(line, MAX_TEXT) for line in quote.lines],
-        "marked": quote.marked,
-        "condition": quote.condition,
-        "frame": None if quote.frame is None else bounded(quote.frame),
-        "site": quote.site,
-        "editor": None if quote.editor is None else bounded(quote.editor),
-        "forge": None if quote.forge is None else bounded(quote.forge),
-    }
-
-
 def _arrivals(row: LastArrivals) -> Json:
-    return {
-        "group": bounded(row.group),
-        "desc": bounded(row.desc),
-        "host": None if row.host is None else bounded(row.host),
-        "compared": row.compared,
-        "site": None if row.site is None else bounded(row.site),
-        "met": row.met,
-        "last": [[rank, times, round(late_ms, 1)] for rank, times, late_ms in row.last],
-        "odd": row.odd,
-    }
+    told = bounded_value(msgspec.to_builtins(row))
+    return {**told, "last": [[rank, times, round(late_ms, 1)] for rank, times, late_ms in row.last]}

@@ -1,6 +1,6 @@
 """Sends verdicts to chat, pagers, tickets and experiment trackers. One file per service, in `services/`.
 
 A `Notice` (`notice.py`) is what is sent; `describe.py` makes it from a verdict. Sending happens in a separate process
-(`worker.py`; `live/notifying.py` starts it), with limits on everything: a slow, broken or hostile service costs one line
+(`worker.py`; `live/children.py` starts it), with limits on everything: a slow, broken or hostile service costs one line
 on standard error, never the verdict or the job.
 """

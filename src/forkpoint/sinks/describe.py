@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 
-from forkpoint.history.fingerprint import find_fingerprint
+from forkpoint.history.incident import find_fingerprint
 from forkpoint.judge.cite import LIKELY
 from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Cause, Hypothesis, Site, Verdict

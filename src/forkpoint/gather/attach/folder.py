@@ -2,25 +2,30 @@
 `ranks.json`, and `attach.json`, which says how each rank was asked.
 """
 
+import re
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from forkpoint.doctor.nvml import Gpu
 from forkpoint.errors import UsageError
 from forkpoint.evidence.files import find_files
 from forkpoint.gather.attach.jobs import LiveJob, LiveRank
 from forkpoint.gather.attach.look import Seen
-from forkpoint.gather.attach.samples import WORDS, ProcessSample
+from forkpoint.gather.attach.stacks import WORDS, ProcessSample
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
 from forkpoint.gather.this_machine import copy_kernel_log, copy_local, launcher_logs
 from forkpoint.live.processes import started_at
+from forkpoint.live.watch.rule import is_final
 from forkpoint.live.watch.sources.pipes import told_prefixes
-from forkpoint.model.world import KnownRank, ProcessGroup, render_ranks
+from forkpoint.model.verdict import Action, Cause, Symptom, Verdict
+from forkpoint.model.world import KnownRank, ProcessGroup, name_ranks, render_ranks
 from forkpoint.report.escape import json_text
 
 ATTACH_NAME = "attach.json"
@@ -183,3 +188,73 @@ def merge(parts: Sequence[Attached], unanswered: Iterable[str]) -> Attached:
         notes=(*(note for part in parts for note in part.notes), *unanswered),
         groups=tuple(dict.fromkeys(group for part in parts for group in part.groups)),
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The verdict on a live job: which ranks could not be asked, and no accusation while ranks still move.
+
+
+def with_attached(verdict: Verdict, attached: Attached) -> Verdict:
+    """Ranks of a running job are asked at different moments, so one that looks late may not be. Then only what time cannot
+    undo is reported, as `watch` does.
+    """
+    moves = bool(attached.moved) and not (verdict.divergence is not None and is_final(verdict.divergence))
+    found = _moving(verdict, attached) if moves else _with_pids(verdict, attached)
+    return replace(found, coverage=replace(found.coverage, notes=(*found.coverage.notes, *_notes(attached))))
+
+
+def _moving(verdict: Verdict, attached: Attached) -> Verdict:
+    told = f"The job moves: {name_ranks(attached.moved)} went on during the look; nothing hangs."
+    return replace(
+        verdict,
+        symptom=Symptom.NONE,
+        cause=Cause.HEALTHY,
+        confidence=0.0,
+        action=Action.NONE,
+        suspects=(),
+        summary=told,
+        headline=told,
+        divergence=None,
+        sites=(),
+        findings=(),
+        hypotheses=(),
+        moments=(),
+        next=("forkpoint attach, again, when it no longer moves", "forkpoint watch, which waits for that"),
+    )
+
+
+_PID = re.compile(r"<pid of rank (\d{1,7})>")
+
+
+def _with_pids(verdict: Verdict, attached: Attached) -> Verdict:
+    """Commands that can be typed as they stand: attach knows the processes."""
+    told = {
+        rank.rank: f"{rank.pid} on {rank.host}" if attached.hosts > 1 else str(rank.pid)
+        for rank in attached.ranks
+        if rank.pid
+    }
+
+    def fill(text: str) -> str:
+        return _PID.sub(lambda found: told.get(int(found[1]), found[0]), text)
+
+    findings = tuple(
+        replace(finding, probes=tuple(structs.replace(probe, title=fill(probe.title)) for probe in finding.probes))
+        for finding in verdict.findings
+    )
+    hypotheses = tuple(replace(one, decides=fill(one.decides)) for one in verdict.hypotheses)
+    steps = tuple(fill(step) for step in verdict.next)
+    return replace(verdict, summary=fill(verdict.summary), findings=findings, hypotheses=hypotheses, next=steps)
+
+
+def _notes(attached: Attached) -> list[str]:
+    notes: dict[str, list[int]] = {}
+    for rank in attached.ranks:
+        for missing in rank.missing:
+            notes.setdefault(missing, []).append(rank.rank)
+    told = [f"{name_ranks(ranks)}: {missing}" for missing, ranks in notes.items()]
+    told += [
+        f"rank {rank.rank}: its main thread waits in the kernel, in {rank.process.kernel}"
+        for rank in attached.ranks
+        if rank.process.kernel and not rank.stacks and not rank.waiting
+    ]
+    return [*told, *([f"{name_ranks(attached.unseen)}: not asked"] if attached.unseen else []), *attached.notes]

@@ -1,5 +1,5 @@
 """`forkpoint run`: a job with recording on, diagnosed when it fails, with a decision whether to try again.
 
 `start` plans its folders, command line and variables, `job` runs it and ends all its processes, `attempt` waits for its
-evidence, has it diagnosed (`live/diagnosing`) and decides on a retry.
+evidence, has it diagnosed (`live/children`) and decides on a retry.
 """

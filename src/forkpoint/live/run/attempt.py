@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from forkpoint.errors import UsageError
-from forkpoint.live.diagnosing import (
+from forkpoint.live.children import (
     ANY_NODE,
     DO_NOT_RETRY,
     RETRY_ELSEWHERE,

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forkpoint.live.diagnosing import NotDiagnosed
+from forkpoint.live.children import NotDiagnosed
 from forkpoint.live.serve.watch import LIST, FolderWatch, IncidentPage, ShownIncident, events_of
 from forkpoint.report.escape import escape
 from forkpoint.report.page import Live, write_live, write_policy

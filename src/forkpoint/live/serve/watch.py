@@ -13,7 +13,7 @@ from pathlib import Path
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence.files import find_files
-from forkpoint.live.diagnosing import NotDiagnosed, PageTask, Task, diagnose_async
+from forkpoint.live.children import NotDiagnosed, PageTask, Task, diagnose_async
 from forkpoint.model.world import format_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------

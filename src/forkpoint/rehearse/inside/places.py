@@ -1,10 +1,6 @@
-"""Finds the line of the user's source that makes a call, and what the `try` around it catches."""
+"""Finds the line of the user's source that makes a call."""
 
-import ast
-import builtins
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -12,11 +8,7 @@ from typing import Any, Final
 from forkpoint.rehearse.model import CodeSite
 
 _NOT_OURS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "/.venv/", "/forkpoint/rehearse/")
-_CONTROL: Final = frozenset({"StopIteration", "StopAsyncIteration", "KeyboardInterrupt", "SystemExit", "GeneratorExit",
-                             "ImportError", "ModuleNotFoundError", "AttributeError"})  # fmt: skip
-"""Caught to end a loop, to exit, or to detect what is installed: not failures that could hit one rank."""
-
-_TRYING = str(Path(__file__).with_name("trying.py"))
+_USER_CODE = str(Path(__file__).with_name("user_code.py"))
 
 
 class CodePlaces:
@@ -45,7 +37,7 @@ class CodePlaces:
 
     def asking(self, frame: FrameType) -> CodeSite | None:
         """The caller of a tap. A function inside `try` has two wrappers, so one frame of ours may be between."""
-        behind = frame.f_back if frame.f_code.co_filename == _TRYING else None
+        behind = frame.f_back if frame.f_code.co_filename == _USER_CODE else None
         return self.at(behind or frame)
 
     def nearest(self, frame: FrameType | None) -> CodeSite | None:
@@ -68,95 +60,6 @@ class CodePlaces:
             if path.startswith(f"{root}/"):
                 return path[len(root) + 1 :]
         return None
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Calls inside `try`.
-
-
-@dataclass(frozen=True, slots=True)
-class GuardedLines:
-    """The statements of one `try` that has handlers."""
-
-    first: int
-    last: int
-    catches: tuple[str, ...]
-    """As written: dotted names; "" for a bare `except`."""
-
-
-def find_guarded(tree: ast.AST) -> list[GuardedLines]:
-    """Inner ones come last, so that the last one that contains a line counts."""
-    found: list[GuardedLines] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and node.handlers:
-            caught = tuple(name for handler in node.handlers for name in _names(handler.type))
-            wanted = tuple(name for name in caught if name.rpartition(".")[2] not in _CONTROL)
-            if wanted:
-                found.append(GuardedLines(node.body[0].lineno, node.body[-1].end_lineno or 0, wanted))
-    return sorted(found, key=lambda lines: (lines.first, -lines.last))
-
-
-def find_guarded_calls(tree: ast.AST) -> Iterator[ast.Call]:
-    """Every call in the body of a `try` with handlers."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and node.handlers:
-            for statement in node.body:
-                yield from (part for part in ast.walk(statement) if isinstance(part, ast.Call))
-
-
-def _names(kind: ast.expr | None) -> Iterator[str]:
-    if kind is None:
-        yield ""
-    for part in kind.elts if isinstance(kind, ast.Tuple) else [kind]:
-        name = dotted(part)
-        if name:
-            yield name
-
-
-def dotted(node: ast.expr | None) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return ""
-
-
-class TryTable:
-    """What the `try` around a line catches. Files are parsed on first use."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, list[GuardedLines]] = {}
-
-    def catches(self, frame: FrameType) -> tuple[type[BaseException], ...]:
-        """Exception types caught around the call that this frame is making; () if none."""
-        name, line = frame.f_code.co_filename, frame.f_lineno
-        if name not in self._files:
-            self._files[name] = find_guarded(parse(name))
-        around = [lines for lines in self._files[name] if lines.first <= line <= lines.last]
-        if not around:
-            return ()
-        kinds = [look_up(text, frame.f_globals) for text in around[-1].catches]
-        return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseException))
-
-
-def parse(filename: str) -> ast.Module:
-    """An empty module if the source cannot be read."""
-    try:
-        return ast.parse(Path(filename).read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return ast.Module([], [])
-
-
-def look_up(name: str, names: dict[str, Any]) -> Any:
-    """Resolves a dotted name in a module; None if it does not exist. "" is a bare `except`."""
-    if not name:
-        return Exception
-    first, *rest = name.split(".")
-    value = names.get(first, getattr(builtins, first, None))
-    for part in rest:
-        value = getattr(value, part, None)
-    return value
 
 
 def user_modules(places: CodePlaces) -> list[Any]:

@@ -24,13 +24,11 @@ import torch.utils.data
 from torch.distributed import distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from forkpoint.rehearse.inside.filters import open_filters
-from forkpoint.rehearse.inside.loaders import loader_facts
 from forkpoint.rehearse.inside.places import (
     CodePlaces,
     user_modules,
 )
-from forkpoint.rehearse.inside.trying import TryTaps
+from forkpoint.rehearse.inside.user_code import TryTaps, loader_facts, open_filters
 from forkpoint.rehearse.inside.waiting import WaitingTaps
 from forkpoint.rehearse.listening import Listener
 
@@ -124,7 +122,7 @@ class Taps:
         setattr(torch.Tensor, name, read)
 
     def _on_masks(self) -> None:
-        """`x.masked_select(mask)` and `mask.nonzero()`; `x[mask]` is in filters.py. `Tensor.__getitem__` must stay as it is: a class with
+        """`x.masked_select(mask)` and `mask.nonzero()`; `x[mask]` is in user_code.py. `Tensor.__getitem__` must stay as it is: a class with
         such a method in Python is a sequence to torch, which then asks for the length of each number in a list.
         """
         at, listener = self._places.asking, self._listener

@@ -5,9 +5,8 @@ import os
 from collections.abc import Mapping
 from importlib import import_module
 
-from forkpoint.sinks.notice import Notice
+from forkpoint.sinks.notice import Notice, run_tags
 from forkpoint.sinks.sink import Sink, Variable
-from forkpoint.sinks.tags import run_tags
 
 _URI = Variable("MLFLOW_TRACKING_URI", "of the tracking server", required=True)
 _RUN = Variable("MLFLOW_RUN_ID", "of the training", required=True)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from forkpoint.sinks.notice import Notice
+from forkpoint.sinks.notice import Notice, run_tags
 from forkpoint.sinks.sink import Sink, Variable
-from forkpoint.sinks.tags import run_tags
 
 _RUN = Variable("WANDB_RUN_ID", "of the training", required=True)
 _PROJECT = Variable("WANDB_PROJECT", "of the training", required=True)

@@ -29,7 +29,7 @@ from forkpoint.lab.collectives.render import export_result, result_json, result_
 from forkpoint.lab.collectives.report import CollectivesResult, Links, RanksHeard, assemble, read_report
 from forkpoint.lab.jobs.collectives.pairs import time_pairs
 from forkpoint.lab.jobs.collectives.worker import Board, Worker
-from forkpoint.lab.ranks import _free_port
+from forkpoint.live.processes import free_port
 
 _GRACE_S = 5
 """How much longer than a collective's own timeout a rank waits before it reports that it hangs."""
@@ -192,7 +192,7 @@ _ONE_GPU = {
 
 def fork_ranks(world: int, backend: str | None, run: Callable[[], int]) -> int:
     """Returns the exit code of rank 0. No rank is left, however this ends."""
-    shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     shared |= {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     children = {_fork({**shared, **_of_rank(rank, world, backend)}, run): rank for rank in range(world)}
     signal.signal(signal.SIGTERM, signal.default_int_handler)

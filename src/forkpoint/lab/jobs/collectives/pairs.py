@@ -10,9 +10,8 @@ import torch
 import torch.distributed as dist
 
 from forkpoint.lab.collectives.links import REPEATS, Measure, Pair, PairTimes, choose_again, find_slow, rounds_of_pairs
-from forkpoint.lab.collectives.patterns import moved
 from forkpoint.lab.collectives.report import Links
-from forkpoint.lab.jobs.collectives.calls import Buffers, exchange
+from forkpoint.lab.jobs.collectives.calls import Buffers, exchange, moved
 from forkpoint.lab.jobs.collectives.worker import Board, Worker
 
 _SMALL = 8
