@@ -206,3 +206,55 @@ def test_functions_that_two_lines_call_are_not_taken_from_one_list() -> None:
 def test_functions_of_which_no_common_line_is_recorded_are_not_taken_from_one_list() -> None:
     """Recorders keep the innermost frames only."""
     assert _other_first(_hook("sum_counts", 5)[:2], _hook("sum_norms", 9)[:2]) == (Cause.DIVERGENT_PATH, (0,))
+
+
+def _called(function: str) -> dict[str, Any]:
+    """Frames of a call made by one of several functions that one line of the program calls in turn."""
+    return {"frames": [TORCH, {"name": function, "filename": "/train/calls.py", "line": len(function)}, MODULE]}
+
+
+def _round(job: SmallJob, functions: str, ranks: tuple[int, ...] = (0, 1, 2, 3), **changed: Any) -> None:
+    """`n` reduces in the group of norms, every other function in that of counts."""
+    for function in functions:
+        frames = _called(function * (ord(function) - ord("a") + 1))
+        job.op(group="2" if function == "n" else "1", ranks=ranks, size=ord(function), **frames, **changed)
+
+
+def test_a_call_made_once_more_right_after_its_place_in_a_long_round_is_one_too_many_and_the_fork() -> None:
+    job = SmallJob(4, groups=EVERYBODY)
+    for _ in range(3):
+        _round(job, "abcdefghijkn")
+    _round(job, "n", (1,), done=False)
+    _round(job, "a", (0, 2, 3), done=False)
+
+    fork = _fork(job)
+
+    assert (fork.how, fork.odd, fork.left_order) == (PartingKind.CYCLE, (1,), True)
+    assert (str(fork.group), fork.seq) == ("norms", 4)
+    assert "rank 1 called all_reduce" in forkpoint.diagnose(job.capture()).summary
+
+
+def test_a_call_of_a_long_round_that_comes_a_little_early_is_in_another_order() -> None:
+    job = SmallJob(4, groups=EVERYBODY)
+    for _ in range(3):
+        _round(job, "abcdefghijkn")
+    _round(job, "abcdefghij")
+    _round(job, "n", (1,), done=False)
+    _round(job, "k", (0, 2, 3), done=False)
+
+    fork = _fork(job)
+
+    assert (fork.how, fork.odd, fork.left_order) == (PartingKind.CYCLE, (1,), False)
+
+
+def test_the_last_of_three_calls_made_first_in_the_next_round_may_be_the_round_backwards() -> None:
+    job = SmallJob(4, groups=EVERYBODY)
+    for _ in range(3):
+        _round(job, "abn")
+    _round(job, "n", (1,), done=False)
+    _round(job, "a", (0, 2, 3), done=False)
+
+    fork = _fork(job)
+
+    assert (fork.how, fork.odd, fork.left_order) == (PartingKind.CYCLE, (1,), False)
+    assert str(fork.group) == "counts"

@@ -155,3 +155,17 @@ def test_a_rank_whose_replicas_went_on_with_a_message_may_wait_for_the_partner_w
     world = stalled_before(Kind.PP)
 
     assert verdict_of(world, without=partners_of(world)).cause is Cause.INCONCLUSIVE
+
+
+def test_a_rank_that_waits_alone_in_a_call_it_made_too_many_parts_there_and_not_where_it_is_missed() -> None:
+    chance = random.Random(3)
+    worlds = (plant(MANY, FaultKind.EXTRA, chance) for _ in range(200))
+    world = next(w for w in worlds if {slot.kind for slot in w.slots} == {Kind.WORLD} and w.ahead > 2)
+    mates = {rank for rank in MANY.members(world.rank, Kind.TP) if rank != world.rank}
+
+    verdict = verdict_of(world, without=sorted(mates)[:2])
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (world.rank,))
+    assert verdict.divergence is not None
+    assert {verdict.divergence.seq} == {slot.seq for slot in world.slots}
+    assert "the others did not" in verdict.summary

@@ -13,6 +13,7 @@ from forkpoint.diverge.replicas import Leaving, Replicas
 from forkpoint.diverge.rings import (
     from_one_line,
     from_other_sites,
+    is_made_again,
     is_one_thread,
     is_permuted,
     left_order,
@@ -239,6 +240,8 @@ def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Diver
     may_be_order = left is not None and left.by is None and any(from_one_line(r, waits[r], timeline) for r in odd)
     skipped = left is not None and left.by != 0 and not may_be_order
     missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.held.on)]
+    if len(odd) == 1 and waits.with_rank(odd[0]).ranks == list(odd) and _stands_in_extra(odd[0], left, waits, timeline):
+        missed = [waits.with_rank(odd[0])]
     first = _first_of(missed, waits) if missed else waits.first([r for r in cycle if r not in odd] or cycle)
     found = _at_wait(first, PartingKind.CYCLE, waits, timeline)
     permuted = is_permuted(cycle, waits, timeline)
@@ -257,6 +260,13 @@ def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> t
         together = waits.with_rank(left.rank).ranks
         return replicas.find_mates(left, together) if left.channel is None else (), left
     return missing or odd_by_habit(cycle, waits, timeline), None
+
+
+def _stands_in_extra(rank: int, left: Leaving | None, waits: Waits, timeline: Timeline) -> bool:
+    """The rank waits in the collective that it made too many: the fork is there, not where it is missed because of it."""
+    stand = waits.stand(rank)
+    added = left is not None and left.by is not None and left.by < 0 and left.at == stand.record_id
+    return stand.channel is None and (added or is_made_again(rank, waits[rank], timeline))
 
 
 def _is_due(rank: int, waiting: Waiting, waits: Waits, timeline: Timeline) -> bool:

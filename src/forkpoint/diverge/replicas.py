@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import islice, takewhile
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forkpoint.diverge.slots import sequence
 from forkpoint.model.timeline import GroupTimeline, Position, Timeline
@@ -41,6 +42,8 @@ class Leaving(Struct, frozen=True):
     """How many fewer calls it issued; negative: more. 0: as many, but another message or another order. None: it does
     something else entirely.
     """
+    at: int | None = None
+    """The rank's first entry that is not that of its replicas."""
 
 
 class _Row(Struct, frozen=True):
@@ -91,7 +94,8 @@ class Replicas:
             return None
         longest = max(voters, key=lambda p: len(p.theirs))
         agree = all(p.theirs == longest.theirs[: len(p.theirs)] for p in voters)
-        return _read(rank, group, longest, self._timeline) or (Leaving(rank, None, None) if agree else None)
+        found = _read(rank, group, longest, self._timeline) or (Leaving(rank, None, None) if agree else None)
+        return replace(found, at=at) if found else None
 
     def find_left(self, ranks: Iterable[int]) -> Leaving | None:
         """The one rank of these that deviated from its replicas, if it is the only one and all its groups agree on how."""

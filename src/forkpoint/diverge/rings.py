@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from forkpoint.diverge.habits import PROOF, keeps_habit, usual_place
-from forkpoint.diverge.replicas import Replicas
+from forkpoint.diverge.replicas import MAX_MORE, Replicas
 from forkpoint.diverge.slots import sequence
 from forkpoint.diverge.waits import Wait, Waits, who_misses
 from forkpoint.model.entries import Tables
@@ -173,6 +173,8 @@ def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:
     past, now = trace.recent_calls[usual:at].tolist(), trace.recent_calls[at:].tolist()
     if past[0] in now[1:] and not _runs_ahead(past, now):
         return False  # the usual call comes, but later
+    if is_made_again(rank, wait, timeline):
+        return True
     if not (trace.recent_ops[:at] == trace.recent_ops[at]).any():
         return True
     if trace.recent_stacks[usual] == trace.recent_stacks[at] or from_one_line(rank, wait, timeline):
@@ -190,6 +192,22 @@ def from_one_line(rank: int, wait: Wait, timeline: Timeline) -> bool:
         return False
     parting = find_parting(timeline.tables.stacks.get(int(trace.recent_stacks[usual])), op.stack)
     return parting is not None and parting[0] > 0 and not same_function(*parting[1:])
+
+
+def is_made_again(rank: int, wait: Wait, timeline: Timeline) -> bool:
+    """The call is one that the rank made a little before, and it is due again only much later in the round: one call too many is a
+    smaller change than a round in which so many calls come later than usual.
+    """
+    trace, record = timeline.traces[rank], wait.position.op.record_id
+    usual = usual_place(trace, record)
+    if usual is None:
+        return False
+    at = int(np.flatnonzero(trace.recent_records == record)[0])
+    past, call = trace.recent_calls[usual:at].tolist(), int(trace.recent_calls[at])
+    if call not in past:
+        return False
+    jumped, back = past.index(call), past[::-1].index(call) + 1
+    return jumped > MAX_MORE and back < jumped
 
 
 def _runs_ahead(past: list[int], now: list[int]) -> bool:

@@ -6,6 +6,7 @@ from forkpoint.judge.cite import events_of, names_group
 from forkpoint.judge.repairs import recorded_job
 from forkpoint.judge.stacks import find_standings, is_communicating, is_waiting_for_ranks
 from forkpoint.judge.symptom import without_dumps
+from forkpoint.judge.unhindered import find_unhindered
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogKind
@@ -32,6 +33,8 @@ def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
         return (tuple(sorted(idle)),)
     tried = [(replay(job, Repair(RepairKind.GO_ON, frozenset({rank}))), rank) for rank in _pool(job, incident)]
     explaining = sorted((sum(shown.cost), rank) for shown, rank in tried if shown.explains)
+    unhindered = find_unhindered(job, incident)
+    explaining = [one for one in explaining if one[1] in unhindered] or explaining
     best = explaining[0][0] if explaining else 0
     missed = incident.divergence.unknown if incident.divergence else ()
     here = [rank for _, rank in explaining if rank in missed]

@@ -21,11 +21,11 @@ def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
         return _tell_shift(divergence, incident)
     if divergence.how is PartingKind.METADATA:
         return tell_calls(divergence, odd, incident)
-    if divergence.how is PartingKind.CYCLE:
-        return _tell_ring(divergence, incident)
     if odd and odd == divergence.sides[0]:
         own = next(c for c in divergence.cohorts if set(c.ranks) & set(odd))
         return (f"{plain_ranks(odd)} called {call_of(own, incident)}, and the others never made that call",)
+    if divergence.how is PartingKind.CYCLE:
+        return _tell_ring(divergence, incident)
     stack = live_stack(odd[0], incident)
     place = plain_place(stack.stack) if stack else None
     main = (

@@ -338,13 +338,13 @@ def _tell(divergence: Divergence, incident: Incident) -> str:
         return state_shift(divergence, incident)
     if divergence.how is PartingKind.METADATA:
         return state_calls(divergence)
+    if _one_too_many(divergence):
+        return f"{odd} issued a collective at {slot} that the others did not: {'; '.join(list_calls(divergence)[:3])}"
     if divergence.how is PartingKind.CYCLE and not divergence.odd:
         return f"ranks wait for each other, at {slot} and elsewhere: one side skipped a call or made an extra one"
     if divergence.how is PartingKind.CYCLE:
         waits = verb(divergence.odd, "waits", "wait")
         return f"{odd} did not issue {slot}, where others wait, and {waits} for them in another call"
-    if _one_too_many(divergence):
-        return f"{odd} issued a collective at {slot} that the others did not: {'; '.join(list_calls(divergence)[:3])}"
     stack = live_stack(divergence.odd[0], incident)
     place = user_place(stack.stack) if stack else None
     where = f" ({place})" if place else ""
