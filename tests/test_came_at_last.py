@@ -66,6 +66,18 @@ def test_a_rank_that_came_is_not_stuck_for_ever_and_how_late_it_was_is_asked() -
     assert verdict.next
 
 
+def test_a_rank_that_came_is_not_stuck_for_ever_whoever_is_known_to_have_given_up() -> None:
+    job = SmallJob(4, lib="gloo", timeout_ms=15_000)
+    job.op(line=CALL)
+    job.op([0, 1, 2], line=CALL, done=False)
+    said = {1: failed(1, TIMED_OUT, AFTER), 3: failed(3, CLOSED)}
+
+    verdict = forkpoint.diagnose(with_logs(job.capture(), said))
+
+    assert verdict.cause is not Cause.HOST_STALL
+    assert verdict.hypotheses[0].cause is Cause.STRAGGLER
+
+
 def test_a_time_without_a_year_is_read_at_the_head_of_a_line_or_of_a_column() -> None:
     for text in ("11-19 01:28:37.345 | step 1", "INFO 11-19 01:28:37 worker.py:12] step 1", "[11-19 01:28:37] step 1"):
         stamp = read_stamp(find_time(text) or "")

@@ -14,6 +14,7 @@ from forkpoint.model.op import Frame, Signature
 from forkpoint.model.verdict import Cause, Verdict
 from looping import for_each
 from small_jobs import SmallJob
+from texts import CLOSED, REFUSED, diagnose, logs, raised
 
 C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
 THREADING = {"name": "_bootstrap", "filename": "/opt/lib/python3.12/threading.py", "line": 1002}
@@ -268,3 +269,22 @@ def test_where_an_aborted_rank_stood_is_read_from_its_log(tmp_path: Path) -> Non
 
     assert answer(verdict) == (Cause.DIVERGENT_PATH, (REFUSING,))
     assert any("its main thread was in all_reduce" in e.says for e in verdict.findings[0].evidence)
+
+
+def refused_without_stack(folder: Path, call: str) -> Verdict:
+    """Gloo ended rank 1 at once; the others lost their connections in this call."""
+    ended = REFUSED.partition("Fatal Python error")[0]
+    return diagnose(folder, logs({r: raised(r, CLOSED, call=call) for r in OTHERS} | {REFUSING: ended}))
+
+
+def test_who_refuses_in_an_all_to_all_is_one_of_two_and_any_peer_may_be_the_other(tmp_path: Path) -> None:
+    verdict = refused_without_stack(tmp_path, "all_to_all_single")
+
+    pair = next(h for h in verdict.hypotheses if h.sides)
+    assert answer(verdict) == (Cause.METADATA_MISMATCH, ())
+    assert (pair.cause, pair.sides) == (Cause.METADATA_MISMATCH, ((0,), (2,), (3,), (REFUSING,)))
+    assert "splits right before the all_to_all" in pair.decides
+
+
+def test_in_a_call_of_one_size_for_all_no_pair_is_meant(tmp_path: Path) -> None:
+    assert not any("all_to_all" in h.says for h in refused_without_stack(tmp_path, "all_reduce").hypotheses)

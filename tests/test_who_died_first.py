@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.model.verdict import Action, Cause, Verdict
-from texts import CLOSED, MAIN, REFUSED, diagnose, logs, raised, stack, torchrun_table
+from texts import CLOSED, MAIN, REFUSED, TIMED_OUT, diagnose, logs, raised, stack, torchrun_table
 
 STEP = "step 7\n"
 
@@ -224,3 +224,50 @@ def test_a_rank_that_raised_beside_an_empty_log_is_lost_and_that_of_the_log_is_n
     verdict = diagnose(tmp_path, {**logs({0: raised(0, CLOSED), 1: OWN}), "log_rank_2.txt": ""})
 
     assert (verdict.cause, verdict.suspects, verdict.coverage.ranks) == (Cause.RANK_LOST, (1,), 3)
+
+
+def of_shell(how: str, pid: int = 8432) -> str:
+    return f"launch.sh: line 13:  {pid} {how}      RANK=$r python train.py > logs/train.$r.out 2>&1\n"
+
+
+def under_shell(folder: Path, shell: str, **changed: str) -> Verdict:
+    """Rank 2 is process 8432 and says nothing of a failure; the others lost their connections. `changed`: what ranks say instead."""
+    said = {r: f"rank={r} world=4 pid={8430 + r}\n{raised(r, CLOSED)}" for r in (0, 1, 3)}
+    said[2] = "rank=2 world=4 pid=8432\nstep 8\n"
+    said |= {int(rank[1:]): text for rank, text in changed.items()}
+    return diagnose(folder, {**logs({r: text for r, text in said.items() if text}), "launch.txt": shell})
+
+
+@pytest.mark.parametrize("how", ["Segmentation fault", "Segmentation fault      (core dumped)", "Bus error", "Killed"])
+def test_a_process_that_a_script_saw_end_by_a_signal_is_the_rank_that_printed_its_number(
+    tmp_path: Path, how: str
+) -> None:
+    verdict = under_shell(tmp_path, of_shell(how))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (2,))
+    assert verdict.findings[0].evidence[0].file.endswith("launch.txt")
+
+
+def test_a_crash_counts_without_the_log_of_another_rank_and_a_kill_does_not(tmp_path: Path) -> None:
+    """The rank that is not heard may have failed first, and its launcher have killed the rest."""
+    assert under_shell(tmp_path / "crashed", of_shell("Segmentation fault"), r1="").suspects == (2,)
+    assert under_shell(tmp_path / "killed", of_shell("Killed"), r1="").suspects == ()
+
+
+@pytest.mark.parametrize(
+    ("shell", "changed"),
+    [
+        (of_shell("Segmentation fault", 777), {"r0": "rank=0 pid=8430\nstep 8\n"}),
+        (of_shell("Segmentation fault") + of_shell("Segmentation fault", 8430), {"r0": "rank=0 pid=8430\nstep 8\n"}),
+        (
+            of_shell("Segmentation fault"),
+            {"r0": f"rank=0 pid=8430\n{raised(0, TIMED_OUT)}", "r2": f"pid=8432\n{raised(2, CLOSED)}"},
+        ),
+        (of_shell("Segmentation fault"), {"r0": "rank=0 pid=8432\nstep 8\n"}),
+    ],
+    ids=["nobody's number", "two ended so", "it lost its connection first", "two ranks printed it, on two hosts"],
+)
+def test_the_word_of_a_script_names_nobody_where_it_may_be_another_process_or_what_followed(
+    tmp_path: Path, shell: str, changed: dict[str, str]
+) -> None:
+    assert under_shell(tmp_path, shell, **changed).suspects == ()

@@ -12,6 +12,7 @@ from forkpoint.diverge import find_divergences
 from forkpoint.diverge.align import align
 from forkpoint.diverge.cohorts import find_partings
 from forkpoint.judge.detectors import detect
+from forkpoint.judge.older_dumps import without_old_waits
 from forkpoint.judge.verdict import judge
 from forkpoint.model.capture import BROKE_ON_IT, Capture, SetAside
 from forkpoint.model.frames import user_frames
@@ -146,7 +147,7 @@ def _find_incident(capture: Capture, parts: Parts) -> Incident:
 
 def _compare(capture: Capture) -> Incident:
     timeline = align(capture)
-    return Incident.of(capture, timeline, find_divergences(timeline, find_partings(timeline)))
+    return without_old_waits(Incident.of(capture, timeline, find_divergences(timeline, find_partings(timeline))))
 
 
 def _without(capture: Capture, dumps: Sequence[int]) -> Capture:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forkpoint.errors import UnreadableInput
 from forkpoint.traces.pickles import Machine
 
 Dump = dict[str, Any]
@@ -102,10 +103,13 @@ def _called(name: str, renamed: str | None) -> str:
 
 
 def load_dump(data: bytes) -> Dump | None:
-    """None: not a dict, as torch 2.2 wrote."""
+    """None: not a dict, as torch 2.2 wrote; or cut before it came to us."""
     machine = Machine(data)
     machine.pause_depth = -1
-    machine.run()
+    try:
+        machine.run()
+    except UnreadableInput:
+        return None
     return machine.root if isinstance(machine.root, dict) else None
 
 

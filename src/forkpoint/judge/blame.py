@@ -166,6 +166,7 @@ def find_exits(incident: Incident) -> dict[int, Exit]:
         *_slurm_tasks(incident),
         *_tables_of_exits(incident),
         *_stopped_nodes(incident),
+        *_children_of_shells(incident),
     ):
         if end.rank not in found or end.is_first:
             found[end.rank] = end
@@ -269,6 +270,44 @@ def _stopped_nodes(incident: Incident) -> Iterator[Exit]:
             continue
         for rank in sorted(ranks):
             yield Exit(rank, signal, is_first=True, said="", event=event)
+
+
+_PID = re.compile(r"(?<![a-z])pid[ =:]{1,3}(\d{1,9})\b", re.IGNORECASE)
+_OF_SHELLS = frozenset({"shell-saw-process-end", "shell-reports-crash"})
+_BY_OTHERS = "SIGKILL"
+
+
+def _children_of_shells(incident: Incident) -> Iterator[Exit]:
+    """A script that started the ranks names a process that a signal ended, and a rank printed that number as its own. It was the first
+    if it is alone, and all others lost their connections. What a program itself brings about, a crash, no launcher does to
+    it; a kill counts only where every rank is heard.
+    """
+    told = [e for e in incident.capture.events if e.pattern in _OF_SHELLS and e.speaker.pid is not None]
+    ranks, heard = find_ranks_by_pid(incident), incident.heard | {e.rank for e in find_closings(incident)}
+    for event in told:
+        rank, signal = ranks.get(event.speaker.pid or 0), _SLURM.get(event.detail("how") or event.detail("what") or "")
+        if rank is None or signal is None:
+            continue
+        others = heard - {rank}
+        known = signal != _BY_OTHERS or heard >= set(incident.timeline.world)
+        alone = len(told) == 1 and bool(others) and others <= cut_off(incident) and known
+        yield Exit(rank, signal, is_first=alone, said="", event=event)
+
+
+@fact
+def find_ranks_by_pid(incident: Incident) -> dict[int, int]:
+    """By the number of its process, which this rank alone printed: `rank=2 world=4 pid=8432`."""
+    owners: dict[str, set[int | None]] = {}
+    for file, rank in incident.capture.logs:
+        owners.setdefault(file, set()).add(rank)
+    found: dict[int, set[int]] = {}
+    for file, lines in incident.capture.printed.items():
+        alone = next(iter(owners[file])) if len(owners.get(file, ())) == 1 else None
+        for line in lines:
+            rank = alone if line.rank is None else line.rank
+            for pid in _PID.findall(line.text):
+                found.setdefault(int(pid), set()).update(() if rank is None else (rank,))
+    return {pid: next(iter(ranks)) for pid, ranks in found.items() if len(ranks) == 1}
 
 
 def _numbers(tasks: str) -> Iterator[int]:

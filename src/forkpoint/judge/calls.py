@@ -8,7 +8,6 @@ import numpy as np
 
 from forkpoint.diverge.cohorts import build_divergence, frontier_op
 from forkpoint.diverge.slots import SlotSequence, sequence
-from forkpoint.judge.blame import blames_peers
 from forkpoint.judge.cite import events_of, group_of, names_group
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.model.frames import in_side_thread, in_two_threads, is_made_by_torch, user_frames
@@ -29,28 +28,6 @@ REORDER_WINDOW = 64
 def issuing(divergence: Divergence) -> tuple[Cohort, ...]:
     """Cohorts that issued an op in the slot."""
     return tuple(c for c in divergence.cohorts if c.op is not None)
-
-
-def says_nothing(divergence: Divergence, incident: Incident) -> bool:
-    """Somebody waits, and of all others the dumps do not show where they were: they are older."""
-    missed = {*divergence.unknown, *(rank for side in divergence.sides[1:] for rank in side)}
-    others = set(divergence.group.ranks) - set(divergence.sides[0])
-    hidden = {rank for rank in missed if rank in divergence.unknown or _was_dumped_before(rank, incident)}
-    older = missed == hidden and (others <= missed or not _were_refused(incident).isdisjoint(missed))
-    return divergence.how is PartingKind.ABSENCE and not divergence.odd and older
-
-
-def _were_refused(incident: Incident) -> set[int | None]:
-    """Ranks that gloo ended at once: whatever their dumps hold is older than that, and so are the dumps of their peers that miss them."""
-    return {e.rank for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER}
-
-
-def _was_dumped_before(rank: int, incident: Incident) -> bool:
-    """Nothing is pending in its dump, though a call of gloo's ended the rank, by its own words: the dump is older than that call."""
-    trace = incident.timeline.traces.get(rank)
-    if trace is None or trace.comm_lib != "gloo" or rank in incident.timeline.stands:
-        return False
-    return any(e.kind is LogKind.SIZES_DIFFER or blames_peers(e) for e in incident.said.get(rank, ()))
 
 
 def pairs_wrongly(divergence: Divergence) -> bool:

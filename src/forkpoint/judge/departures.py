@@ -29,6 +29,7 @@ from forkpoint.judge.blame import (
 from forkpoint.judge.cite import events_of, has_log, live_stack
 from forkpoint.judge.clocks import find_clocks
 from forkpoint.judge.machines import GpuFault, find_gpu_faults, find_memory_kills
+from forkpoint.judge.older_dumps import have_gone_on
 from forkpoint.judge.rounds import is_in_step
 from forkpoint.judge.stacks import is_communicating
 from forkpoint.model.capture import Remark
@@ -103,6 +104,8 @@ def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int
     that its launcher saw end first: a restart can make all ranks dump at once.
     """
     unknown, traces = divergence.unknown if divergence else incident.timeline.world, incident.timeline.traces
+    if have_gone_on(incident):
+        return unknown  # dumps of a job that went on are no sign of life at its end
     ended = {rank for rank, end in find_exits(incident).items() if end.is_first}
     return tuple(r for r in unknown if r not in traces or (r in ended and not traces[r].entries))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from forkpoint.evidence.text import find_time, read_stamp
-from forkpoint.judge.blame import TIMEOUTS, asked_for_id, cut_off, find_closings, find_exits
+from forkpoint.judge.blame import TIMEOUTS, asked_for_id, blames_peers, cut_off, find_closings, find_exits
 from forkpoint.judge.cite import cite_event, events_of, has_log
 from forkpoint.judge.contrast import find_lines
 from forkpoint.judge.printed_values import own_logs
@@ -52,10 +52,18 @@ def find_who_did_not_come(incident: Incident) -> int | None:
     """
     gave_up = find_gave_up(incident)
     rest = set(incident.timeline.world) - gave_up.keys() - cut_off(incident)
-    failed = {e.rank for e in incident.capture.events if e.is_failure}
+    failed = {e.rank for e in incident.capture.events if e.is_failure and not in_side_thread(e.stack)}
     alone = len(rest) == 1 and len(gave_up) > 1 and not rest & failed and incident.timeline.unseen <= 1
     ended = {rank for rank, end in find_exits(incident).items() if end.is_first}
     return rest.pop() if alone and not rest & ended else None
+
+
+def find_failed_thread(rank: int, incident: Incident) -> LogEvent | None:
+    """An exception of its own program ended a thread beside the main one, on this rank alone: what that thread made or wrote, nobody
+    makes any more, and who waits for it waits for ever.
+    """
+    ended = [e for e in incident.capture.events if e.exception and in_side_thread(e.stack) and not blames_peers(e)]
+    return ended[0] if ended and {e.rank for e in ended} == {rank} else None
 
 
 def find_gave_up(incident: Incident) -> dict[int, LogEvent]:
@@ -158,6 +166,7 @@ class CameAtLast(Struct, frozen=True):
     seconds: int | None
     """How much later than those of all others their last lines are; None: not known."""
     timeout_ms: int
+    """0: nobody is known to have given up there."""
 
     @property
     def worked_longer(self) -> bool:
@@ -167,20 +176,20 @@ class CameAtLast(Struct, frozen=True):
 
 @fact
 def find_came_at_last(incident: Incident) -> CameAtLast | None:
-    """Some waited in a call until their timeout. All that are missed there say that a connection was closed on them in that line: so
-    they were not stuck for ever, and did not take another path.
+    """Some wait in a call. All that are missed there say that a connection was closed on them in that line: so they were not stuck for
+    ever, and did not take another path. Late they were if others had waited there until their timeout.
     """
     divergence, gave_up = incident.divergence, find_gave_up(incident)
     if divergence is None or divergence.how is not PartingKind.ABSENCE or not divergence.odd:
         return None
     places = _places_of(divergence)
-    waited = [e for r in divergence.sides[0] if (e := gave_up.get(r)) and program_lines(e.stack) in places]
+    waited = [e for rank, e in gave_up.items() if rank not in divergence.odd and program_lines(e.stack) in places]
     closed = {e.rank: e for e in find_closings(incident) if program_lines(e.stack) in places and e.rank not in gave_up}
-    if not waited or not set(divergence.odd) <= closed.keys():
+    if not set(divergence.odd) <= closed.keys():
         return None
     others = [rank for rank in own_logs(incident) if rank not in divergence.odd]
     told = (*(closed[rank] for rank in divergence.odd), *waited)
-    return CameAtLast(told, _later_by(divergence.odd, others, incident), max(map(_timeout_ms, waited)))
+    return CameAtLast(told, _later_by(divergence.odd, others, incident), max(map(_timeout_ms, waited), default=0))
 
 
 def _places_of(divergence: Divergence) -> set[Lines]:

@@ -251,11 +251,12 @@ def _came_at_last(divergence: Divergence, incident: Incident) -> Iterator[Hypoth
     if (came := find_came_at_last(incident)) is None:
         return
     ranks = divergence.odd
+    when = "when the others had given up there" if came.timeout_ms else "after its dump was written, perhaps too late"
     yield Hypothesis(
         Cause.STRAGGLER,
         ranks,
-        f"{name_ranks(ranks)} came to {describe_slot(divergence)} when the others had given up there",
-        f"the log of {name_ranks(ranks)}{on_hosts(ranks, incident)}: what did it do while the others waited {came.timeout_ms / 1000:g} s?",
+        f"{name_ranks(ranks)} came to {describe_slot(divergence)} {when}",
+        f"the log of {name_ranks(ranks)}{on_hosts(ranks, incident)}: what did it do while the others waited?",
         supports=tuple(cite_event(e) for e in came.told[:3]),
         divergence=divergence,
         asks=ask_log(ranks, incident),

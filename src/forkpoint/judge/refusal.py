@@ -13,6 +13,7 @@ from forkpoint.diverge.cohorts import build_divergence, unrecorded_divergence
 from forkpoint.diverge.habits import odd_ranks
 from forkpoint.diverge.slots import sequence
 from forkpoint.evidence.stacks.shapes import find_last_call
+from forkpoint.judge.blame import find_closings
 from forkpoint.judge.cite import LIKELY, STRONG, cite_event, cite_stack
 from forkpoint.judge.stacks import Standing, find_standings, is_waiting_for_ranks
 from forkpoint.model.capture import LiveStack
@@ -178,10 +179,13 @@ def refused_sizes(incident: Incident) -> tuple[LogEvent, ...]:
 
 @fact
 def refused_in_all_to_all(incident: Incident) -> bool:
-    """The ranks that refused a size stood in an all_to_all, whose sizes each pair has to agree on."""
+    """The ranks that refused a size stood in an all_to_all, whose sizes each pair has to agree on. If gloo ended them without a stack:
+    all that lost their connections then stood in one.
+    """
     refused = {e.rank for e in refused_sizes(incident)}
-    stacks = [s for s in incident.capture.stacks if s.rank in refused]
-    return bool(stacks) and all(_names(s.stack) & _ALL_TO_ALL for s in stacks)
+    stacks = [s.stack for s in incident.capture.stacks if s.rank in refused]
+    stacks = stacks or [e.stack for e in find_closings(incident) if e.stack]
+    return bool(refused) and bool(stacks) and all(_names(stack) & _ALL_TO_ALL for stack in stacks)
 
 
 @fact

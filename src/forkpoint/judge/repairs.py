@@ -10,9 +10,9 @@ from forkpoint.judge.calls import (
     is_reordered,
     same_call_site,
     same_op,
-    says_nothing,
 )
 from forkpoint.judge.departures import find_departed
+from forkpoint.judge.older_dumps import have_gone_on, says_nothing
 from forkpoint.judge.refusal import Refused, find_refusal
 from forkpoint.judge.stacks import find_standings, is_communicating
 from forkpoint.judge.symptom import hang_is_shown, stands_still
@@ -30,8 +30,8 @@ _NOT_REPLAYED = frozenset({Cause.SILENT_CORRUPTION, Cause.HEALTHY, Cause.INCONCL
 
 @fact
 def recorded_job(incident: Incident) -> Job:
-    """The end of the job as the dumps have it."""
-    waits = find_waits(incident.timeline)
+    """The end of the job as the dumps have it; of a job that went on after them, nothing."""
+    waits = Waits(incident.timeline, ()) if have_gone_on(incident) else find_waits(incident.timeline)
     return Job.of(incident.timeline, waits, incident.divergences, _in_unrecorded_calls(waits, incident))
 
 

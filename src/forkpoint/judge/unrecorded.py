@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from forkpoint.judge.asking import ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
 from forkpoint.judge.blame import TIMEOUTS, find_closings
-from forkpoint.judge.calls import says_nothing
 from forkpoint.judge.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_event
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_lines import find_model_mismatch
 from forkpoint.judge.log_progress import view_logs
+from forkpoint.judge.older_dumps import says_nothing
 from forkpoint.judge.printed_state import find_odd_restored
 from forkpoint.judge.refusal import refused_in_all_to_all, refused_sizes
 from forkpoint.judge.silence import MAX_SIDES, find_unstopped, left_no_trace, nothing_said, read_silence
@@ -24,7 +24,7 @@ from forkpoint.judge.symptom import has_ops, stands_still, without_dumps
 from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
-from forkpoint.model.verdict import Cause, Hypothesis
+from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
 _AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
@@ -115,8 +115,8 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
         return
     refusing = tuple(sorted({e.rank for e in events if e.rank is not None}))
     others = tuple(r for r in incident.timeline.world if r not in refusing)
-    # In an all-to-all each pair has sizes of its own: who refuses got what another one sent.
-    single = len(refusing) == 1 and len(others) > 1 and not refused_in_all_to_all(incident)
+    in_pairs = refused_in_all_to_all(incident)
+    single = len(refusing) == 1 and len(others) > 1 and not in_pairs
     standings = {r: s for r, s in find_standings(incident).items() if is_waiting_for_ranks(s.stack)}
     if len(places := by_place(standings)) > 1:
         yield Hypothesis(
@@ -142,8 +142,25 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
         supports=cited,
         asks="the dumps of all ranks",
     )
-    yield size
+    yield _refused_of_a_pair(refusing, others, cited) if in_pairs and refusing and others else size
     yield replace(size, cause=Cause.DIVERGENT_PATH, says=f"{who} made another call than the others")
+
+
+def _refused_of_a_pair(refusing: tuple[int, ...], others: tuple[int, ...], cited: tuple[Evidence, ...]) -> Hypothesis:
+    """In an all-to-all each pair has sizes of its own: who refuses got what another one sent, and either may have counted wrongly."""
+    receiver = name_ranks(refusing)
+    sides = tuple((rank,) for rank in others[: MAX_SIDES - 1])
+    return Hypothesis(
+        Cause.METADATA_MISMATCH,
+        (),
+        f"{who_is_meant((), sides)} sent another amount than {receiver} waited for, or {receiver} waited for a wrong one",
+        f"print input and output splits right before the all_to_all on every rank: whose amount for {receiver} is not the one for "
+        "which it waits?",
+        sides=(*sides, refusing),
+        supports=cited,
+        plain=f"a rank sent another amount than {receiver} waited for",
+        asks="printing the splits before the all_to_all on every rank",
+    )
 
 
 def _other_models(incident: Incident) -> Iterator[Hypothesis]:

@@ -7,6 +7,7 @@ from forkpoint.judge.cite import cite_remarks, fetch_written
 from forkpoint.judge.hypotheses import find_hypotheses
 from forkpoint.judge.moments import find_moments
 from forkpoint.judge.naming import name_by_lines
+from forkpoint.judge.older_dumps import have_gone_on
 from forkpoint.judge.symptom import find_symptom, summarise_coverage
 from forkpoint.judge.telling import barest, undecided_headlines
 from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
@@ -38,7 +39,7 @@ def judge(incident: Incident, findings: tuple[Finding, ...], parts: Parts) -> Ve
         suspects=best.suspects,
         summary=_sentence(_with_readings(best, hypotheses)),
         divergence=None if best.cause is Cause.HEALTHY else best.divergence or incident.divergence,
-        coverage=parts.run("the coverage", lambda: summarise_coverage(incident), _bare_coverage(incident)),
+        coverage=parts.run("the coverage", lambda: _coverage(incident), _bare_coverage(incident)),
         findings=(best, *others) if best.evidence or best.cause not in _NO_CAUSE else (),
         next=parts.run("what to do next", lambda: _next(best, hypotheses, incident), best.next),
         hypotheses=hypotheses,
@@ -54,6 +55,12 @@ def _headline(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:
 
 def _hypotheses(incident: Incident, findings: tuple[Finding, ...], parts: Parts) -> tuple[Hypothesis, ...]:
     return parts.run("the hypotheses", lambda: find_hypotheses(incident, findings), ())
+
+
+def _coverage(incident: Incident) -> Coverage:
+    found = summarise_coverage(incident)
+    older = "the dumps are of an earlier moment: the ranks that wait in them went on, and ended in another call"
+    return replace(found, notes=(*found.notes, older)) if have_gone_on(incident) else found
 
 
 def _bare_coverage(incident: Incident) -> Coverage:

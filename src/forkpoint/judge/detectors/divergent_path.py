@@ -39,7 +39,6 @@ from forkpoint.judge.calls import (
     may_be_reordered,
     same_call_site,
     same_op,
-    says_nothing,
 )
 from forkpoint.judge.cite import (
     DECIDED,
@@ -65,6 +64,7 @@ from forkpoint.judge.log_lines import (
     find_lone_notice,
     find_step_parting,
 )
+from forkpoint.judge.older_dumps import says_nothing
 from forkpoint.judge.path_headlines import (
     list_calls,
     state_calls,

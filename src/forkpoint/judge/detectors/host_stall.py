@@ -4,7 +4,7 @@ What it looks like
     Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
     Its stack, if there is one, is in file I/O, a lock, a loader queue, compilation. "Could not acquire GIL" in its log
     means that its main thread holds the GIL. Logs alone: all others gave up at one line, and it says nothing of a failure and did not
-    print that it came to the round in which they are.
+    print that it came to the round in which they are, or an exception had ended a thread of it.
 
 Why it happens
     Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.
@@ -43,6 +43,7 @@ from forkpoint.judge.departures import missing_from
 from forkpoint.judge.late_ranks import (
     came_later,
     find_came_at_last,
+    find_failed_thread,
     find_missed,
     find_who_did_not_come,
     find_worked_on,
@@ -71,6 +72,7 @@ from forkpoint.model.frames import (
     find_parting,
     same_function,
     user_frames,
+    user_place,
 )
 from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
@@ -258,19 +260,31 @@ def _is_before(stack: Stack, waiting: Stack) -> bool:
 
 def _alone_outside(incident: Incident) -> Iterator[Finding]:
     """All ranks but one gave up waiting at one line. That one says nothing of a failure, and its stack is in its own code; or it has
-    no stack, and did not print that it came to the round in which all others are.
+    no stack, and a thread of it had ended by an exception, or it did not print that it came to the round in which all others are.
     """
     rank, standings = find_who_did_not_come(incident), find_standings(incident)
     others = set(incident.timeline.world) - {rank}
     if rank is None or not others <= standings.keys() or not is_quiet(rank, incident):
         return
     waiting = [standings[r] for r in others if is_waiting_for_ranks(standings[r].stack)]
-    own, rounds = live_stack(rank, incident), find_only_behind(rank, incident)
+    own, rounds, thread = (
+        live_stack(rank, incident),
+        find_only_behind(rank, incident),
+        find_failed_thread(rank, incident),
+    )
     if len({one.place for one in waiting}) != 1:
         return
     if own is not None:
         outside = not is_waiting_for_ranks(own.stack) and not waits_for_gpu(own.stack)
         yield from [_finding((rank,), [own], incident)] if outside and not is_at_work(own.stack) else []
+    elif thread is not None and len(waiting) == len(others):
+        place = user_place(thread.stack)
+        ended = f"a thread of rank {rank} ended by {thread.exception}{f' at {place}' if place else ''}"
+        cited = (cite_event(thread), *(one.evidence for one in waiting[:2]))
+        never = ", and the rank did not come to the call in which the others waited until they gave up"
+        finding = replace(_finding((rank,), [], incident), summary=f"{ended}{never}", evidence=cited)
+        fix = Fix("let the thread hand its exception to the main thread, which raises it where it waits for the thread")
+        yield replace(finding, action=Action.FIX_CODE, fixes=(fix,), headlines=with_endings(ended, never))
     elif rounds is not None and len(waiting) == len(others) and all(map(waits_for_all, waiting)):
         came = f"rank {rank} did not come to the round in which the others waited for it"
         others_said = [rounds.cited[r] for r in sorted(rounds.last) if r != rank]

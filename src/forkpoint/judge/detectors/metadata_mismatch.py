@@ -31,11 +31,11 @@ from forkpoint.judge.calls import (
     may_differ_unseen,
     same_call_site,
     same_op,
-    says_nothing,
 )
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
 from forkpoint.judge.contrast import Contrast, find_contrast_among, find_lone_contrast
 from forkpoint.judge.log_lines import ModelMismatch, find_call_mismatch, find_lone_notice, find_model_mismatch
+from forkpoint.judge.older_dumps import says_nothing
 from forkpoint.judge.refusal import (
     Refused,
     find_refusal,

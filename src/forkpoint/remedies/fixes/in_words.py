@@ -25,6 +25,8 @@ _WORDS = {
     "broadcast the value of one rank.",
     ForkKind.RAISED: "At {where}, a rank raised an exception and left the others: end the whole job (a launcher such as "
     "torchrun does this), or agree on what went wrong before the next collective.",
+    ForkKind.THREAD: "At {where}, an exception ended a thread, and the main thread does not know: hand it over (put it in the queue, "
+    "or keep the future and call its `result()`), so that the main thread raises it and the launcher ends the job.",
     ForkKind.UNUSED: "At {where}, let every rank use all parameters, whichever way it goes: run the part on an empty or zero "
     "input and add its output times zero to the loss; or wrap the model with find_unused_parameters=True.",
     ForkKind.UNSYNCED: "At {where}, let all ranks reduce gradients in the same backward passes: decide by what all of them "

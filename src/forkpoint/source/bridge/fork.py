@@ -28,6 +28,8 @@ class ForkKind(StrEnum):
     """One call, with an argument that differs."""
     RAISED = "raised"
     """A rank raised an exception or ended, and left the others."""
+    THREAD = "thread"
+    """An exception ended a thread of one rank, and its main thread went on without it."""
     UNUSED = "unused"
     """Some ranks left parameters of a wrapped model without a gradient."""
     UNSYNCED = "unsynced"

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from forkpoint.model.frames import place_of, user_frames
+from forkpoint.model.frames import in_side_thread, place_of, user_frames
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import name_ranks
@@ -144,11 +144,14 @@ def find_raised(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     cohort = next((i for i, c in enumerate(cohorts) if set(c.ranks) & set(verdict.suspects)), None)
     who, what = name_ranks(verdict.suspects, 2), (event.exception or event.text).partition(":")[0]
-    weight, innermost = _RAISED, next(iter(user_frames(event.stack)), None)
+    thread, weight, innermost = in_side_thread(event.stack), _RAISED, next(iter(user_frames(event.stack)), None)
     for place in chain[: -_FRAMES - 1 : -1]:
         at = innermost is not None and place is chain[-1] and flow.places.chain((innermost,))[-1:] == (place,)
-        told = f"{who} raised {what} {'here' if at else 'in a call from here'} and left the other ranks"
-        fork = place_fork(ForkKind.RAISED, place, flow.places, told, cohort)
+        where = "here" if at else "in a call from here"
+        told = f"{who} raised {what} {where} and left the other ranks"
+        if thread:
+            told = f"a thread of {who} raised {what} {where} and ended"
+        fork = place_fork(ForkKind.THREAD if thread else ForkKind.RAISED, place, flow.places, told, cohort)
         if fork is not None:
             yield Weighed(fork, weight)
         for node in enclosing(place.line, place.function):
