@@ -119,4 +119,4 @@ def test_one_decision_in_two_groups_is_mended_in_both_or_not_at_all() -> None:
     alone = Repair(RepairKind.FIT, frozenset({1, 5}), group=first, seq=1)
 
     assert not replay(parted, alone).explains
-    assert replay(parted, Repair(RepairKind.FIT, alone.ranks, first, seq=1, beside=frozenset({second}))).explains
+    assert replay(parted, Repair(RepairKind.FIT, alone.ranks, first, seq=1, beside=frozenset({(second, 1)}))).explains

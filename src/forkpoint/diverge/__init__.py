@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pending
+from forkpoint.diverge.counted import find_counted
 from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Leaving, Replicas
@@ -40,7 +41,7 @@ def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple
     found += _message_counts(timeline, waits)
     lasting = [d for d in found if d.hang_seq is not None or not waits]
     passing = [d for d in found if d not in lasting]
-    hang = _from_waits(waits, timeline)
+    hang = _from_waits(waits, timeline) if waits else find_counted(timeline)
     open_hang = hang if hang and not hang.odd else None
     left = open_hang and (_left_replicas(open_hang, waits, timeline) or _left_unseen(open_hang, waits, timeline))
     ordered = sorted(lasting, key=lambda d: _when(d, timeline))

@@ -56,6 +56,10 @@ def _behaviour(group: GroupTimeline, rank: int, seq: int, timeline: Timeline) ->
     if gap is Gap.NO_DUMP:
         return _Behaviour(Role.SILENT, where="its dump ends before this" if rank in timeline.traces else "no dump")
     if gap is Gap.EVICTED:
+        if (counted := group.pending_by_counters(rank)) and counted[0] < seq:
+            return _Behaviour(
+                Role.WAITING, where=f"finished seq {counted[0]} and enqueued up to {counted[1]}, by its counters"
+            )
         held = (
             "its dump leaves out finished ops" if timeline.traces[rank].is_partial else "no longer in its ring buffer"
         )

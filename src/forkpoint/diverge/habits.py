@@ -118,8 +118,10 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
     limit = min(visible - first, len(ours), len(theirs))
     different = np.flatnonzero(ours[:limit] != theirs[:limit]) if limit > 0 else np.zeros(0, np.int64)
     start = int(different[0]) if different.size else visible - first
-    if start <= 0 or not _is_telling(ours, theirs, start, _same_site(usual, other, first + start, tables)):
-        return None  # start 0: they were never equal, so these ranks have different call sites
+    if start < 0 or (start == 0 and not _begins_with(visible, usual, other, tables)):
+        return None
+    if not _is_telling(ours, theirs, start, _same_site(usual, other, first + start, tables)):
+        return None
     # If stacks show it before sizes do, only the part up to `visible` is compared: later differences may have other reasons.
     end = visible - first if different.size else max(len(ours), len(theirs))
     proof = min(PROOF, end - start) if different.size else PROOF
@@ -127,9 +129,30 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
         for longer, behind, sign in ((ours[start:], theirs[start:], 1), (theirs[start:], ours[start:], -1)):
             ahead = longer[by:]
             fits = _common(ahead[: end - start], behind[: end - start])
+            if start == 0 and fits and _may_be_swapped(longer, behind, by):
+                return None
             if fits >= proof and (fits >= by or _fits_nowhere_before(behind[: _common(ahead, behind)], longer, by)):
                 return FoundShift(sign * by, first + start)
     return None
+
+
+def _begins_with(visible: int, usual: Track, other: Track, tables: Tables) -> bool:
+    """What is held begins with the call that does not fit, in which both sides wait: all before it fitted, and has only left the ring
+    buffer. Otherwise they were never equal, because these ranks have different call sites.
+    """
+    pending = usual.active_seq == visible == other.active_seq
+    return pending and token_at(usual, visible, tables) != token_at(other, visible, tables)
+
+
+def _may_be_swapped(longer: Tokens, behind: Tokens, by: int) -> bool:
+    """One side goes on with just what it seems to have left out, and from there on both agree: the order may be what differs."""
+    length = min(len(longer), len(behind))
+    return any(
+        (longer[by:end] == behind[: end - by]).all()
+        and (longer[:by] == behind[end - by : end]).all()
+        and (longer[end:length] == behind[end:length]).all()
+        for end in range(by + 1, length + 1)
+    )
 
 
 def _common(ahead: Tokens, behind: Tokens) -> int:

@@ -133,15 +133,26 @@ def _made(event: LogEvent, side: tuple[int, ...], group: GroupTimeline) -> bool:
 
 
 def find_beside(divergence: Divergence, incident: Incident) -> tuple[Divergence, ...]:
-    """Where ranks of other groups of the same kind part at the same number, in calls that differ as well."""
+    """Where ranks of other groups of the same kind part at the same number, in calls that differ as well. The number may be another
+    one where a decision was the same beyond doubt: both sides made the same two calls, and are off by as many.
+    """
     if divergence.how is not PartingKind.METADATA or divergence.channel is not None:
         return ()
     return tuple(
         d
         for d in incident.divergences
         if d.how is PartingKind.METADATA and d.channel is None and d.group != divergence.group
-        if (d.group.desc, d.seq) == (divergence.group.desc, divergence.seq)
+        if d.group.desc == divergence.group.desc
+        if d.seq == divergence.seq or _parts_alike(d, divergence)
     )
+
+
+def _parts_alike(one: Divergence, other: Divergence) -> bool:
+    """Stages of a pipeline make different numbers of calls, so that one decision shows at different numbers in their groups."""
+    shifts = [d.shift.by if d.shift and d.odd else None for d in (one, other)]
+    usual = [{call for call, ranks in _calls_of(d).items() if ranks.isdisjoint(d.odd)} for d in (one, other)]
+    odd = [{call for call, ranks in _calls_of(d).items() if ranks <= set(d.odd)} for d in (one, other)]
+    return None not in shifts and shifts[0] == shifts[1] and usual[0] == usual[1] and odd[0] == odd[1]
 
 
 def find_odd_in_all(divergence: Divergence, incident: Incident) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from forkpoint.judge.stacks import find_standings, is_communicating, is_waiting_
 from forkpoint.judge.symptom import without_dumps
 from forkpoint.judge.unhindered import find_unhindered
 from forkpoint.model.frames import user_place
-from forkpoint.model.incident import Incident, fact
+from forkpoint.model.incident import Incident, PartingKind, fact
 from forkpoint.model.log import LogKind
 from forkpoint.replay import Job, Repair, RepairKind, Slot, replay
 
@@ -31,6 +31,9 @@ def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
     idle = job.free - job.elsewhere
     if idle:
         return (tuple(sorted(idle)),)
+    fork = incident.divergence
+    if not job.slots and fork is not None and fork.how is PartingKind.ABSENCE and fork.sides[1:]:
+        return (fork.sides[1],)  # no entries: counters alone show it
     tried = [(replay(job, Repair(RepairKind.GO_ON, frozenset({rank}))), rank) for rank in _pool(job, incident)]
     explaining = sorted((sum(shown.cost), rank) for shown, rank in tried if shown.explains)
     unhindered = find_unhindered(job, incident)

@@ -113,7 +113,8 @@ def _cite_rank(rank: int, cohort: Cohort, divergence: Divergence, incident: Inci
         return Evidence(trace.file, rank, "entries", done)
     if op is None or cohort.role in (Role.BEHIND, Role.ELSEWHERE, Role.SILENT):
         colon = ":" if cohort.role is Role.SILENT else ""
-        return Evidence(trace.file, rank, "last entries", f"rank {rank}{colon} {cohort.where or 'has no op here'}")
+        place = "last entries" if trace.entries else "pg_status" if trace.has_counters else "no entries"
+        return Evidence(trace.file, rank, place, f"rank {rank}{colon} {cohort.where or 'has no op here'}")
     place = user_place(op.stack)
     says = f"{op.signatures[0].op} {list(map(list, op.signatures[0].input_sizes))} seq {op.seq}: {op.state}"
     return Evidence(trace.file, rank, f"entry {op.record_id}", f"{says}, from {place}" if place else says)

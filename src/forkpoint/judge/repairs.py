@@ -18,7 +18,6 @@ from forkpoint.judge.stacks import find_standings, is_communicating
 from forkpoint.judge.symptom import hang_is_shown, stands_still
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.verdict import Cause, Finding
-from forkpoint.model.world import ProcessGroup
 from forkpoint.replay import Job, Repair, RepairKind, Replay, replay
 from forkpoint.replay.job import Slot
 
@@ -53,9 +52,9 @@ def find_replay(
         return None
     if divergence is None and incident.divergence is not None and says_nothing(incident.divergence, incident):
         return None  # the dumps are older than what is claimed
-    beside = frozenset(d.group for d in find_beside(divergence, incident)) if divergence else frozenset[ProcessGroup]()
+    beside = frozenset((d.group, d.seq) for d in (find_beside(divergence, incident) if divergence else ()))
     if cause is Cause.TRANSPORT:
-        beside = frozenset(slot.group for slot in find_stuck_beside(divergence, incident))
+        beside = frozenset((slot.group, slot.seq) for slot in find_stuck_beside(divergence, incident))
     supposed = _supposed(cause, ranks, divergence, job)
     supposed += [replace(repair, beside=beside) for repair in supposed if beside and repair.group is not None]
     tried = [(repair, replay(job, repair)) for repair in supposed]

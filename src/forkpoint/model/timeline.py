@@ -63,6 +63,14 @@ class GroupTimeline(Struct, frozen=True):
         trace = None if self.has_messages else self.traces.get(rank)
         return trace.last_enqueued if trace else None
 
+    def pending_by_counters(self, rank: int) -> tuple[int, int] | None:
+        """The last collective that the rank finished and the last that it enqueued, where they differ and its dump has no entry of this group."""
+        trace = self.traces.get(rank)
+        if trace is None or self.has_messages or trace.collectives or not trace.last_enqueued:
+            return None
+        done = trace.last_completed or 0
+        return (done, trace.last_enqueued) if done < trace.last_enqueued else None
+
     def gap(self, rank: int, seq: int) -> Gap | None:
         """Why the rank has no op `seq`; None: it has issued it."""
         if rank not in self.traces:

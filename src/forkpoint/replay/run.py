@@ -40,8 +40,8 @@ class Repair(Struct, frozen=True):
     """The call's group; None: wherever these ranks are missing."""
     channel: tuple[int, int] | None = None
     seq: int | None = None
-    beside: frozenset[ProcessGroup] = frozenset()
-    """Groups of the same kind in which the same decision parted ranks at the same number: the repair is made in them, too."""
+    beside: frozenset[tuple[ProcessGroup, int | None]] = frozenset()
+    """Groups of the same kind in which the same decision parted ranks, and the call there: the repair is made in them, too."""
 
 
 class Replay(Struct, frozen=True):
@@ -213,11 +213,13 @@ def _is_at(slot: Slot, repair: Repair) -> bool:
         return repair.kind is not RepairKind.ISSUE or not repair.ranks.isdisjoint(
             slot.waiting | slot.busy | slot.missing
         )
-    if slot.group not in (repair.group, *repair.beside) or (slot.channel is None) != (repair.channel is None):
+    since = {repair.group: repair.seq, **dict(repair.beside)}
+    if slot.group not in since or (slot.channel is None) != (repair.channel is None):
         return False
     if repair.channel is not None and repair.kind is RepairKind.FINISH:
         return not slot.missing and not slot.busy  # batches that exchange messages finish together
     if repair.channel is not None:
         needs = slot.waiting | slot.busy | slot.missing
         return slot.waiting <= set(repair.channel) or not repair.ranks.isdisjoint(needs)
-    return repair.seq is None or slot.seq >= repair.seq
+    first = since[slot.group]
+    return first is None or slot.seq >= first

@@ -40,6 +40,8 @@ def describe_slot(divergence: Divergence) -> str:
 def describe_cohort(cohort: Cohort) -> str:
     if cohort.op is None and cohort.role is Role.SILENT:
         return cohort.where or "not known"
+    if cohort.op is None and cohort.role is Role.WAITING:
+        return cohort.where or "in a call that is not recorded"
     words = [cohort.op or "issued nothing here;"]
     if cohort.sizes:
         words += [str(list(size)) for size in cohort.sizes[:_MAX_SIZES]]

@@ -21,6 +21,7 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
+from forkpoint.diverge.counted import find_counted_waits
 from forkpoint.diverge.replicas import Replicas
 from forkpoint.evidence.stacks.shapes import find_last_call
 from forkpoint.judge.asking import stack_of
@@ -175,7 +176,7 @@ def _lags_everywhere(rank: int, incident: Incident) -> bool:
         for stands in incident.timeline.stands.values()
         for stand in stands
         if not stand.channel
-    }
+    } or {(wait.group.group, wait.seq) for wait in find_counted_waits(incident.timeline)}
     own = [(group, seq) for group, seq in waited_in if rank in group.ranks]
     behind = [incident.timeline.of_group(group).gap(rank, seq) is Gap.NOT_REACHED for group, seq in own]
     return len({group for group, _ in own}) > 1 and all(behind)
