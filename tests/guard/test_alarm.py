@@ -2,10 +2,9 @@
 
 import json
 
-from forkpoint.live.diagnosing import Diagnosed
-
 from forkpoint.guard.overseer import with_content
 from forkpoint.guard.summary import Summary
+from forkpoint.live.children import Diagnosed
 from looping import for_each
 
 SEEN = Summary(still_s=12.0, waiting=3, timeout_s=300.0, waits=(("default_pg#0", 41),), odd=())
