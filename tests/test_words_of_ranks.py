@@ -237,7 +237,7 @@ def test_what_stands_without_a_rank_in_a_file_of_one_process_is_its_own(
     assert {e.rank for e in events if e.kind is LogKind.PEER_TIMEOUT} == owners
 
 
-def elsewhere(call: str) -> Verdict:
+def elsewhere(call: str, hosts_there: tuple[int, ...] = (0, 1)) -> Verdict:
     """Two dumps wait in one call; of the two that are lost one stands there too, and one in another call."""
     job = SmallJob(4)
     for _ in range(3):
@@ -247,12 +247,16 @@ def elsewhere(call: str) -> Verdict:
     main = Frame("<module>", "/train/train.py", 99)
     there: Stack = (Frame("all_reduce", c10d, 3252), Frame("step", "/train/train.py", 20), main)
     aside: Stack = (Frame(call, c10d, 5070), Frame("evaluate", "/train/train.py", 60), main)
-    stacks = (LiveStack(0, "stacks_rank_0.txt", 1, there), LiveStack(2, "stacks_rank_2.txt", 1, aside))
-    return forkpoint.diagnose(job.capture([1, 3], stacks=stacks))
+    waiting = (LiveStack(rank, f"stacks_rank_{rank}.txt", 1, there) for rank in hosts_there)
+    return forkpoint.diagnose(job.capture([1, 3], stacks=(*waiting, LiveStack(2, "stacks_rank_2.txt", 1, aside))))
 
 
 def test_a_lost_rank_that_stands_in_a_barrier_of_its_own_took_another_path() -> None:
     assert answer(elsewhere("barrier")) == (Cause.DIVERGENT_PATH, (2,))
+
+
+def test_it_is_not_named_where_no_recorded_rank_is_seen_in_its_call_because_hosts_run_ahead_of_their_gpus() -> None:
+    assert elsewhere("barrier", hosts_there=(0,)).suspects == ()
 
 
 def test_a_lost_rank_that_stands_in_a_call_with_sizes_may_have_brought_others_and_is_not_named() -> None:

@@ -151,7 +151,7 @@ def ask(server: HttpServer, **headers: str) -> int:
 
 def test_a_client_that_shakes_hands_as_before_is_served_too(http_server: HttpServer) -> None:
     with connected(over_http(http_server), "legacy") as peer:
-        assert "read: 4 dumps, 4 logs" in peer.text("verdict")
+        assert ", rank 0; " in peer.text("verdict")
 
 
 def test_who_has_the_token_is_let_in_under_both_names_of_this_machine(http_server: HttpServer) -> None:

@@ -43,10 +43,11 @@ def test_arrows_and_plus_work_in_the_heat_map(open_page, incident) -> None:
     page = open_page(incident("0003"))
     page.focus("#heat summary")
     page.keyboard.press("Enter")
+    page.wait_for_selector("#heat-says:not(:empty)")  # drawn: keys before that have no rows to move in
     page.focus("#heat-canvas")
 
     page.keyboard.press("ArrowDown")
-    page.wait_for_function("document.getElementById('heat-cursor').innerText !== ''")
+    page.wait_for_selector("#heat-cursor:not(:empty)")
     first = page.inner_text("#heat-cursor")
     page.keyboard.press("ArrowLeft")
     second = page.inner_text("#heat-cursor")
