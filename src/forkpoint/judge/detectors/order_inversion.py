@@ -155,7 +155,7 @@ def _is_inversion(divergence: Divergence, incident: Incident) -> bool:
 def _past_is_known(divergence: Divergence, incident: Incident) -> bool:
     """A skipped op makes a ring too; dumps of active ops only, or without stacks, cannot tell the two apart."""
     traces = [incident.timeline.traces[r] for r in divergence.cycle]
-    return all(t.has_stacks and (t.from_start or t.recent_records.size) for t in traces)
+    return all(t.has_stacks and not t.is_partial and (t.from_start or t.recent_records.size) for t in traces)
 
 
 def _first(rank: int, incident: Incident) -> Position:
