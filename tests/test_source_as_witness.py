@@ -6,7 +6,7 @@ from pathlib import Path
 import forkpoint
 from forkpoint.model.capture import Capture, LiveStack, SourceFacts
 from forkpoint.model.frames import bare_name
-from forkpoint.model.verdict import Cause, Verdict
+from forkpoint.model.verdict import Action, Cause, Verdict
 from forkpoint.source.analysis import analyse
 from forkpoint.source.builtin_calls import name_builtins
 from forkpoint.source.program import read_program
@@ -154,6 +154,82 @@ def test_a_line_that_depends_on_the_rank_says_nothing_of_its_way(tmp_path: Path)
 
 def test_ranks_that_print_nothing_in_this_way_may_have_gone_the_same_way(tmp_path: Path) -> None:
     assert skipped(tmp_path, "batch.sum() > 3", (2,), others="").facts().other_ways == ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The last line of a rank, from a place after which its program only ends.
+
+ENDS = """
+import sys
+
+def main(loader, x, store, log):
+    try:
+        for batch in loader:
+            dist.all_reduce(x)  # call
+    except RuntimeError as error:
+        log.error("cannot go on: %s", error)
+        sys.exit(1)
+    except MemoryError:
+        log.error("no buffer is left, giving up")
+        store.close()
+        LAST
+    log.info("training has finished")
+    dist.destroy_process_group()
+
+main([], None, None, None)  # start
+"""
+GAVE_UP_ALONE, FINISHED = "no buffer is left, giving up\n", "training has finished\n"
+
+
+def ended(folder: Path, said: dict[int, str], last: str = "sys.exit(1)") -> Verdict:
+    """Four ranks: these printed a last line, all others gave up in the loop."""
+    job = Job(folder, ENDS.replace("LAST", last))
+    for rank in range(4):
+        if rank in said:
+            job.log(rank, said[rank])
+        else:
+            job.timed_out(rank, "", "call", "main")
+    return job.verdict()
+
+
+def test_a_rank_that_can_only_have_exited_with_a_failure_is_lost(tmp_path: Path) -> None:
+    verdict = ended(tmp_path, {2: GAVE_UP_ALONE})
+
+    assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.RANK_LOST, (2,), Action.FIX_CODE)
+    assert verdict.headline == (
+        'Rank 2 ended its program while others still needed it: it logged "no buffer is left, giving up".'
+    )
+
+
+def test_what_a_cut_log_left_out_cannot_have_been_a_call(tmp_path: Path) -> None:
+    assert ended(tmp_path, {2: GAVE_UP_ALONE + "stor"}).suspects == (2,)
+
+
+@for_each("last", ["store.push_all()", "return main(loader, x, store, log)", "sys.exit(0 if store else 1)"])
+def test_a_rank_that_may_have_gone_on_or_ended_well_has_not_failed(last: str, tmp_path: Path) -> None:
+    folder = tmp_path / str(abs(hash(last)))
+    folder.mkdir()
+
+    assert ended(folder, {2: GAVE_UP_ALONE}, last).cause is not Cause.RANK_LOST
+
+
+def test_a_rank_that_exits_because_its_peers_failed_is_a_victim(tmp_path: Path) -> None:
+    job = Job(tmp_path, ENDS.replace("LAST", "sys.exit(1)"))
+    for rank in (0, 1):
+        job.timed_out(rank, "", "call", "main")
+    job.timed_out(3, "cannot go on: Timed out waiting 20000ms for recv operation to complete\n", "call", "main")
+
+    assert job.verdict().suspects == ()
+
+
+def test_one_rank_that_came_to_its_end_left_the_loop_in_which_most_still_wait(tmp_path: Path) -> None:
+    verdict = ended(tmp_path, {2: FINISHED})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (2,))
+
+
+def test_of_ranks_that_came_to_their_end_none_is_named_where_few_still_wait(tmp_path: Path) -> None:
+    assert ended(tmp_path, {0: FINISHED, 1: FINISHED, 2: FINISHED}).suspects in ((), (3,))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,15 +1,19 @@
-"""Ranks whose last line, by the source, comes from a place that those who wait have not passed."""
+"""Ranks whose last line, by the source, comes from a place that those who wait have not passed, or from where a program only ends."""
 
 import numpy as np
 from msgspec import Struct
 
-from forkpoint.judge.cite import verb
+from forkpoint.judge.blame import blames_peers, find_closings
+from forkpoint.judge.cite import cite_event, verb
+from forkpoint.judge.departures import Departure, find_departed
+from forkpoint.judge.late_ranks import find_gave_up
 from forkpoint.judge.stacks import Standing, find_standings, is_waiting_for_ranks
 from forkpoint.judge.telling import first_words
-from forkpoint.model.capture import OtherWay
+from forkpoint.model.capture import LeftProgram, OtherWay
 from forkpoint.model.frames import Lines, program_lines, user_place
 from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Incident, fact
+from forkpoint.model.log import LogEvent
 from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
 
@@ -68,3 +72,66 @@ def _called_from(place: Lines, rank: int, incident: Incident) -> bool:
     trace, stacks = incident.timeline.traces.get(rank), incident.timeline.tables.stacks
     held = [] if trace is None else np.unique(trace.recent_stacks)
     return any(program_lines(stacks.get(token)) == place for token in held)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that ended their program while others still called them.
+
+
+class EndedEarly(Struct, frozen=True):
+    """By the line that they printed last, these ranks had nothing left to call."""
+
+    left: tuple[LeftProgram, ...]
+    missed_by: tuple[LogEvent, ...]
+    """Where the others failed, for want of a peer."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(one.rank for one in self.left)
+
+    @property
+    def failed(self) -> bool:
+        return self.left[0].failed
+
+    def tell(self) -> str:
+        one, code = self.left[0], " with an exit code that is not 0" if self.failed else ""
+        told = (
+            f"{name_ranks(self.ranks)} ended {verb(self.ranks, 'its', 'their')} program{code} while others still needed"
+        )
+        return f'{told} {verb(self.ranks, "it", "them")}: the last line of rank {one.rank} is "{one.text}"'
+
+    def headlines(self) -> tuple[str, ...]:
+        words = first_words(self.left[0].text)
+        plain = f"{plain_ranks(self.ranks)} ended {verb(self.ranks, 'its', 'their')} program while others still needed"
+        return with_endings(f"{plain} {verb(self.ranks, 'it', 'them')}", f': it logged "{words}"' if words else "")
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        said = tuple(Evidence(one.file, one.rank, f"line {one.line}", one.text) for one in self.left[:2])
+        return (*said, *map(cite_event, self.missed_by[:2]))
+
+
+@fact
+def find_ended_early(incident: Incident) -> EndedEarly | None:
+    """A rank that ends its program with a failure is the first reason for what others say of their peers afterwards, unless it spoke of
+    peers itself. One that just comes to its end left early only if most others were seen to need it: a rank that finished is
+    right where another does too much.
+    """
+    failures = {e.rank: e for e in (*find_closings(incident), *find_gave_up(incident).values()) if e.exception}
+    left = [
+        one for one in incident.capture.source.left if one.rank not in failures and _failed_alone(one.rank, incident)
+    ]
+    chosen = tuple(one for one in left if one.failed) or tuple(left)
+    ranks = {one.rank for one in chosen}
+    missed_by = tuple(e for rank, e in sorted(failures.items(), key=lambda kv: kv[0] or 0) if rank is not None)
+    others = (d for d in find_departed(incident) if d.rank not in ranks and d.event is not None)
+    if not chosen or not missed_by or any(d.how is not Departure.LEFT for d in others):
+        return None
+    size = len(incident.timeline.world) + incident.timeline.unseen
+    few = 2 * len(ranks) < size if chosen[0].failed else 2 * len(missed_by) > size
+    return EndedEarly(chosen, missed_by) if few else None
+
+
+def _failed_alone(rank: int, incident: Incident) -> bool:
+    """Nothing in its own log is a failure that others brought about."""
+    return not any(blames_peers(e) for e in incident.said.get(rank, ()) if e.is_failure)

@@ -124,6 +124,17 @@ class OnTheWay(Struct, frozen=True):
     text: str
 
 
+class LeftProgram(Struct, frozen=True):
+    """A rank's last line, from which every way through the program ends the process without another call."""
+
+    rank: int
+    failed: bool
+    """It ends with an exit code that reports a failure: `sys.exit(1)`."""
+    file: str
+    line: int
+    text: str
+
+
 class SourceFacts(Struct, frozen=True):
     """What the source says of the places at which ranks were seen."""
 
@@ -135,6 +146,7 @@ class SourceFacts(Struct, frozen=True):
     """Calls of all ranks, not of a group of some."""
     other_ways: tuple[OtherWay, ...] = ()
     on_the_way: tuple[OnTheWay, ...] = ()
+    left: tuple[LeftProgram, ...] = ()
 
 
 NO_SOURCE = SourceFacts()

@@ -1,20 +1,21 @@
 """Capture + source -> SourceFacts: what the source says of the lines at which ranks were seen, before anybody is judged."""
 
 import ast
+import builtins
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from forkpoint.model.capture import Capture, OnTheWay, OtherWay, SourceFacts
+from forkpoint.model.capture import Capture, LeftProgram, OnTheWay, OtherWay, SourceFacts
 from forkpoint.model.frames import Lines, program_lines
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Origin
+from forkpoint.source.apis import ApiKind, Origin
 from forkpoint.source.bridge.search import FAR, MAX_STATES, PASSED, ProgramFlow, State, explore
 from forkpoint.source.bridge.separate import find_missing, program_flow
 from forkpoint.source.bridge.sides import Chain, loops_left
-from forkpoint.source.bridge.words import Spoken, read_words, stack_of
+from forkpoint.source.bridge.words import PRINTS, Spoken, read_words, stack_of
 from forkpoint.source.code import Function
-from forkpoint.source.flow import Turn
+from forkpoint.source.flow import Point, Turn, ends_process
 from forkpoint.source.sizes import are_fixed, are_own
 from forkpoint.source.syntax import Loop, enclosing, last_word, test_of
 
@@ -40,13 +41,16 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
     places = _find_places(capture, flow)
     alone = not any(last_word(c.func) in _MAKE_GROUPS for f in analysis.program.functions() for c in f.calls)
     whole = frozenset(one.lines for one in places) if alone else _places(places, analysis, _names_no_group)
-    words = {} if flow.places.misfits or capture.cut_logs else read_words(capture, flow)
+    words = {} if flow.places.misfits else read_words(capture, flow)
+    left = tuple(_left_program(words, flow))
+    words = {} if capture.cut_logs else words  # what follows needs the line that was really the last
     return SourceFacts(
         fixed_sizes=_places(places, analysis, are_fixed),
         own_sizes=_places(places, analysis, are_own),
         of_whole_job=whole,
         other_ways=tuple(_other_ways(words, places, flow)),
         on_the_way=tuple(_on_the_way(words, places, flow)),
+        left=left,
     )
 
 
@@ -161,3 +165,58 @@ def _makes_another_call_first(after: Chain, target: State, flow: ProgramFlow) ->
         return False
     region = explore(flow, [start])
     return len(region.ways) < MAX_STATES and region.distances([target]).get(start, FAR) >= PASSED
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks whose last line comes from a place after which the program only ends.
+
+_ENDINGS = frozenset({"exit", "_exit", "abort", "destroy_process_group"})
+_QUIET = PRINTS | _ENDINGS | frozenset({"close", "flush", "format", "join", "strftime", "perf_counter", "time", "item",
+                                        "get_rank", "get_world_size", "getpid"})  # fmt: skip
+"""Calls that cannot communicate, by their last word. Others that the source does not contain might."""
+
+
+def _left_program(words: _Words, flow: ProgramFlow) -> Iterator[LeftProgram]:
+    """A cut log is as good as a whole one: whatever the rank printed later, it came to no call."""
+    for rank, said in sorted(words.items()):
+        last = said[-1]
+        chain = flow.places.chain(stack_of(last, flow))
+        start = flow.state_of(chain) if chain and chain[0].function.short == "<module>" else None
+        region = explore(flow, [start]) if start is not None else None
+        if region is None or len(region.ways) >= MAX_STATES or not all(_only_ends(s, flow) for s in region.ways):
+            continue
+        exits = [code for _, point, _ in region.ways if point.ends_process for code in _exit_codes(point)]
+        if not exits or len(set(exits)) == 1:
+            yield LeftProgram(rank, exits[:1] == [True], last.file, last.line, last.text)
+
+
+def _only_ends(state: State, flow: ProgramFlow) -> bool:
+    """Neither this statement nor what it calls communicates, as far as the source shows all of it."""
+    called = flow.op_at(state)
+    if called is not None and called.kind is not ApiKind.TEARDOWN:
+        return False
+    _, point, index = state
+    begun = index > 0  # a statement to which a call has returned
+    calls = [] if begun else [n for part in point.parts for n in ast.walk(part) if isinstance(n, ast.Call)]
+    return all(_is_quiet(call, point.function, flow, frozenset()) for call in calls)
+
+
+def _is_quiet(call: ast.Call, function: Function, flow: ProgramFlow, inside: frozenset[Function]) -> bool:
+    name = last_word(call.func)
+    if name in _QUIET or (isinstance(call.func, ast.Name) and hasattr(builtins, name or "")):
+        return True
+    callees = [f for f in flow.analysis.resolver.callees(call, function).functions if f not in inside]
+    return bool(callees) and all(_is_quiet(c, f, flow, inside | {f}) for f in callees for c in f.calls)
+
+
+def _exit_codes(point: Point) -> Iterator[bool]:
+    """Whether each call at this point that ends the process reports a failure."""
+    for part in point.parts:
+        for call in (n for n in ast.walk(part) if isinstance(n, ast.Call) and ends_process(n)):
+            match call.args:
+                case []:
+                    yield last_word(call.func) == "abort"
+                case [ast.Constant(value=code)]:
+                    yield code not in {0, None}
+                case _:
+                    yield False

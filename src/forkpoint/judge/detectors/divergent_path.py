@@ -56,7 +56,7 @@ from forkpoint.judge.cite import (
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.judge.handling import Handling, find_handling
 from forkpoint.judge.late_ranks import find_gave_up
-from forkpoint.judge.left_waiting import find_left_waiting
+from forkpoint.judge.left_waiting import find_ended_early, find_left_waiting
 from forkpoint.judge.log_lines import (
     find_call_mismatch,
     find_group_mismatch,
@@ -119,7 +119,10 @@ def find(incident: Incident) -> Iterator[Finding]:
         finding = _finding(None, groups.odd, groups.told, LIKELY, incident)
         yield replace(finding, evidence=groups.evidence, headlines=(groups.plain,), fixes=(_ALL_MAKE_GROUPS,))
     elif divergence is None and (
-        finding := _by_stacks(incident) or _not_at_set_up(incident) or _by_last_line(None, incident)
+        finding := _by_stacks(incident)
+        or _not_at_set_up(incident)
+        or _by_last_line(None, incident)
+        or _at_its_end(incident)
     ):
         yield finding
     elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
@@ -277,6 +280,15 @@ def _by_last_line(divergence: Divergence | None, incident: Incident) -> Finding 
     named = left.ranks if left.odd else ()
     finding = _finding(divergence and replace(divergence, odd=named), named, left.tell(), LIKELY, incident)
     return replace(finding, evidence=(*left.evidence, *finding.evidence), headlines=left.headlines())
+
+
+def _at_its_end(incident: Incident) -> Finding | None:
+    """By the source, some ranks came to the end of their program, and most others gave up waiting for them."""
+    ended = find_ended_early(incident)
+    if ended is None or ended.failed or has_ops(incident):
+        return None
+    finding = _finding(None, ended.ranks, ended.tell(), LIKELY, incident)
+    return replace(finding, evidence=ended.evidence, headlines=ended.headlines())
 
 
 def _not_at_set_up(incident: Incident) -> Finding | None:

@@ -6,7 +6,8 @@ What it looks like
     connection, and this rank alone does not mention the failure; or the file for its stack is empty, while those who wait
     wrote theirs. The kernel of its node may say why: it killed the process for memory, or its GPU failed (an Xid) while the
     rank's own log shows that it failed there. Half of the ranks or more are named only if their node's agent ended them, or if
-    each tells of its own end and every other rank has a log.
+    each tells of its own end and every other rank has a log. Or the line that it printed last stands where its program, by the source,
+    only ends with a failure.
 
 Why it happens
     The kernel's or the scheduler's kill, memory, a crash in native code, a node that went down, a stopped process; a
@@ -31,7 +32,7 @@ from collections.abc import Iterator
 from forkpoint.judge.calls import find_last_slot
 from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_divergence, cite_event, cite_remark, describe_slot, verb
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
-from forkpoint.judge.left_waiting import find_left_waiting
+from forkpoint.judge.left_waiting import EndedEarly, find_ended_early, find_left_waiting
 from forkpoint.judge.machines import find_unanswering
 from forkpoint.judge.path_headlines import tell_departure
 from forkpoint.judge.telling import first_words, wait_for
@@ -52,6 +53,10 @@ _LOST = (Departure.DIED, Departure.KILLED, Departure.WENT_SILENT, Departure.GPU_
 def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
     if divergence is not None and divergence.how not in (PartingKind.ABSENCE, PartingKind.STUCK):
+        return
+    ended = find_ended_early(incident)
+    if ended is not None and ended.failed:
+        yield _ended_with_failure(ended)
         return
     if _may_never_have_come(incident):
         return
@@ -85,6 +90,20 @@ def find(incident: Incident) -> Iterator[Finding]:
         fixes=(Fix(_fix(lost[0])),),
         next=_wanted(lost[0]),
         headlines=_headlines(lost, incident),
+    )
+
+
+def _ended_with_failure(ended: EndedEarly) -> Finding:
+    return Finding(
+        detector=NAME,
+        cause=Cause.RANK_LOST,
+        suspects=tuple(sorted(ended.ranks)),
+        confidence=LIKELY,
+        summary=ended.tell(),
+        action=Action.FIX_CODE,
+        evidence=ended.evidence,
+        fixes=(Fix("agree on the failure on all ranks before one of them ends its program, so that all end together"),),
+        headlines=ended.headlines(),
     )
 
 

@@ -12,8 +12,8 @@ from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.code import Function
 from forkpoint.source.syntax import all_arguments, last_word, names_in
 
-_PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
-                     "log_rank", "print_rank"})  # fmt: skip
+PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
+                    "log_rank", "print_rank"})  # fmt: skip
 _LEAST = 8
 """Letters of a message that must be written in the source: two short words. Fewer fit lines of anybody."""
 _FIELD = re.compile(r"%[-+ #0-9.]*[a-zA-Z]|\{[^{}]*\}")
@@ -53,7 +53,7 @@ def find_messages(flow: ProgramFlow) -> Iterator[Message]:
     own = frozenset(function.short for function in functions if _prints_parameter(function))
     for function in functions:
         for call in function.calls:
-            if last_word(call.func) in _PRINTS | own:
+            if last_word(call.func) in PRINTS | own:
                 fits = next(filter(None, map(_pattern, all_arguments(call))), None)
                 if fits is not None:
                     yield Message(call, function, fits)
@@ -61,7 +61,7 @@ def find_messages(flow: ProgramFlow) -> Iterator[Message]:
 
 def _prints_parameter(function: Function) -> bool:
     """`def say(text): print(f"{now()} w{rank} {text}")`: what it is given is what it prints."""
-    printed = [a for call in function.calls if last_word(call.func) in _PRINTS for a in all_arguments(call)]
+    printed = [a for call in function.calls if last_word(call.func) in PRINTS for a in all_arguments(call)]
     rest = function.node.args.vararg if isinstance(function.node, ast.FunctionDef | ast.AsyncFunctionDef) else None
     given = {*function.params, *([rest.arg] if rest else [])}
     return any(names_in(argument) & given for argument in printed)
