@@ -324,6 +324,7 @@ main(None, None)  # start
     "made, call, whole",
     [
         ("pass", "dist.all_reduce(x, group=tp_group)", True),  # no program makes a group
+        ("pass", "dist.recv(x, 1)", False),
         ("tp_group = dist.new_group([0, 1])", "dist.all_reduce(x)", True),
         ("tp_group = dist.new_group([0, 1])", "dist.all_reduce(x, group=dist.group.WORLD)", True),
         ("tp_group = dist.new_group([0, 1])", "dist.all_reduce(x, group=tp_group)", False),

@@ -50,6 +50,24 @@ def test_a_line_that_names_another_rank_takes_the_place_of_all_such_files_back(t
     assert {e.rank for e in capture.events} == {11}
 
 
+def test_the_number_of_a_host_is_not_a_rank_where_programs_introduce_themselves(tmp_path: Path) -> None:
+    hosts = ("gpu-a01", "gpu-a02", "gpu-b07", "gpu-b09")
+
+    capture = read(tmp_path, {f"{host}.log": f"rank {rank}/4: rendezvous\n" for rank, host in enumerate(hosts)})
+
+    assert [(Path(file).stem, rank) for file, rank in capture.logs] == list(zip(hosts, range(4), strict=True))
+
+
+@for_each(("clients", "owners"), [("3/4", [None]), ("3/12", [2, 3, 7, 9])])
+def test_numbers_beyond_the_size_of_the_job_are_those_of_hosts(clients: str, owners: list[int], tmp_path: Path) -> None:
+    late = (
+        f"torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients. {clients} clients joined.\n"
+    )
+    said = {"gpu-a02.log": "step 1\n", "gpu-a03.log": "step 1\n", "gpu-b07.log": late, "gpu-b09.log": "step 1\n"}
+
+    assert ranks(read(tmp_path / clients.replace("/", "-"), said)) == owners
+
+
 def test_workers_that_say_their_ranks_give_those_of_their_node(tmp_path: Path) -> None:
     lines = [
         "[default0]:rank 4 on cpu-2\n",

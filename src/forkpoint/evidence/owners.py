@@ -105,17 +105,30 @@ def _placed_at(text: TextReading, rank: int) -> TextReading:
 
 def believe_places(texts: Sequence[TextReading], world: frozenset[int]) -> list[TextReading]:
     """Drops ranks that only the path suggests if a line in any file of the same form names another rank, if two files of the
-    same form and name claim the same rank (two nodes have the same local ranks), or if the job has no such rank.
+    same form and name claim the same rank (two nodes have the same local ranks), or if the job has no such rank. A number beyond the
+    size of the job that a log states is that of a host, and then so are all others in that folder.
     """
     wrong = {without_numbers(t.file) for t in texts if t.placed is not None and t.speakers - {t.placed}}
     claims = Counter((_name(text.file), text.placed) for text in texts if text.placed is not None)
     wrong |= {without_numbers(t.file) for t in texts if t.placed is not None and claims[_name(t.file), t.placed] > 1}
+    size = max(_stated_sizes(texts), default=0)
+    hosts = {_folder(t.file) for t in texts if t.placed is not None and size and t.placed >= size}
     return [
         _disowned(text)
-        if text.placed is not None and (without_numbers(text.file) in wrong or (world and text.placed not in world))
+        if text.placed is not None
+        and (without_numbers(text.file) in wrong or (world and text.placed not in world) or _folder(text.file) in hosts)
         else text
         for text in texts
     ]
+
+
+def _stated_sizes(texts: Sequence[TextReading]) -> set[int]:
+    """Numbers of ranks, as logs say them."""
+    return {int(world) for text in texts for event in text.events if (world := event.detail("world"))}
+
+
+def _folder(file: str) -> str:
+    return file.rpartition("/")[0]
 
 
 def own_by_speaker(texts: Sequence[TextReading]) -> list[TextReading]:
@@ -173,7 +186,7 @@ def own_by_count(texts: Sequence[TextReading], dumped: frozenset[int]) -> list[T
     ranks and reach the upper half of them: machines with two ranks or more would be numbered in the lower half. So they are if their
     numbers are just those of the ranks that left dumps.
     """
-    worlds = {int(world) for text in texts for event in text.events if (world := event.detail("world"))}
+    worlds = _stated_sizes(texts)
     names = FileNames(text.file for text in texts if text.logs)
     forms: dict[str, dict[int, TextReading]] = defaultdict(dict)
     for text in texts:
@@ -186,7 +199,13 @@ def own_by_count(texts: Sequence[TextReading], dumped: frozenset[int]) -> list[T
         for alike in forms.values()
         if len(alike) > 1 and (world // 2 <= max(alike) < world or (len(alike) > _FEW and alike.keys() == dumped))
     ]
-    found = {text.file: rank for alike in counted for rank, text in alike.items()} if len(counted) == 1 else {}
+    of_hosts = {_folder(form) for form, alike in forms.items() if world and max(alike) >= world}
+    found = {
+        text.file: rank
+        for alike in counted
+        for rank, text in alike.items()
+        if len(counted) == 1 and _folder(without_numbers(text.file)) not in of_hosts
+    }
     return [
         structs.replace(_given_to(t, found[t.file]), logs=[(t.file, found[t.file])]) if t.file in found else t
         for t in texts

@@ -296,7 +296,9 @@ def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None,
     reading.is_cut = _ends_within_a_line(source)
     log = read_log(cast("BinaryIO", source), name, rank)
     reading.speakers, reading.calls_itself = log.speakers, log.calls_itself
-    owners = log.speakers | ({rank} if rank is not None else set[int]())
+    if reading.placed is not None and log.introduces is not None and not log.speakers:
+        reading.speakers = frozenset({log.introduces})  # a number in a path may be that of a host
+    owners = reading.speakers | ({rank} if rank is not None else set[int]())
     reading.logs += [(name, owner) for owner in sorted(owners)] or [(name, None)]
     reading.events += log.events
     reading.ending = log.ending

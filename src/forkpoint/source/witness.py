@@ -40,6 +40,7 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
     flow = program_flow(capture, analysis)
     places = _find_places(capture, flow)
     alone = not any(last_word(c.func) in _MAKE_GROUPS for f in analysis.program.functions() for c in f.calls)
+    messages = _places(places, analysis, _is_message)
     whole = frozenset(one.lines for one in places) if alone else _places(places, analysis, _names_no_group)
     words = {} if flow.places.misfits else read_words(capture, flow)
     left = tuple(_left_program(words, flow))
@@ -47,7 +48,7 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
     return SourceFacts(
         fixed_sizes=_places(places, analysis, are_fixed),
         own_sizes=_places(places, analysis, are_own),
-        of_whole_job=whole,
+        of_whole_job=whole - messages,
         other_ways=tuple(_other_ways(words, places, flow)),
         on_the_way=tuple(_on_the_way(words, places, flow)),
         left=left,
@@ -77,6 +78,12 @@ def _all_at(chain: Chain, analysis: Analysis, holds: Callable[[ast.Call, Functio
     calls = [c for c in function.calls if c.lineno <= line <= (c.end_lineno or c.lineno)]
     made = [c for c in calls if analysis.communication.api(c, function) is not None]
     return bool(made) and all(holds(c, function, analysis) for c in made)
+
+
+def _is_message(call: ast.Call, function: Function, analysis: Analysis) -> bool:
+    """Of two ranks, whatever groups there are."""
+    api = analysis.communication.api(call, function)
+    return api is not None and api.kind is ApiKind.P2P
 
 
 def _names_no_group(call: ast.Call, function: Function, analysis: Analysis) -> bool:

@@ -208,6 +208,8 @@ def test_a_log_is_of_the_ranks_that_begin_its_lines() -> None:
     [
         (("pod trainer-x7 is rank 3 of 5", "step 1", "step 2"), {3}),
         (("running as rank 3/5", "step 1"), {3}),
+        (("2026-11-19 04:12:08,850 INFO rank 3/5: rendezvous", "step 1"), {3}),
+        (("rank 3/5 timed out", "waiting for rank 3/5"), set()),
         (("this is rank 3 of 5", "this is rank 4 of 5"), set()),
         ([f"05:29:35 INFO [1/3] train: step {n}" for n in range(3)], {1}),
         ([f"05:29:35 INFO [{n}/3] train: step 1" for n in range(3)], set()),
@@ -219,6 +221,8 @@ def test_a_log_is_of_the_ranks_that_begin_its_lines() -> None:
     ids=[
         "it introduces itself",
         "as rank and size",
+        "at the beginning of a line",
+        "what is said of another rank",
         "two introduce themselves",
         "number and size in each line",
         "parts of three",

@@ -47,6 +47,8 @@ class LogReading(Struct, frozen=True):
     last_time: str | None
     lines: int
     bytes: int
+    introduces: int | None = None
+    """The rank as which its program introduces itself: `rank 2/8: rendezvous`."""
     calls_itself: int | None = None
     """The number, perhaps a rank, with which each line of the program begins."""
     ending: Ending = NO_ENDING

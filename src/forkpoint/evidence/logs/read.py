@@ -220,6 +220,7 @@ class LogReader:
             last_time=heard.last_time,
             lines=lines,
             bytes=size,
+            introduces=heard.introduces,
             calls_itself=heard.calls_itself,
             ending=heard.ending(lines),
             printed=printed,

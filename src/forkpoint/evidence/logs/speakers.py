@@ -52,9 +52,10 @@ _COLUMN = re.compile(
 one form, and its numbers are those of ranks.
 """
 _INTRODUCTION = re.compile(
-    r"\b(?:is|am|as)(?: the)? (?i:(?:global[ _-]?)?rank)[ :=#_]{0,2}(\d{1,7})(?:/| of )(\d{1,7})\b(?! (?:is|has|was|did|died|left|joined|failed))"
+    rf"(?:\b(?:is|am|as)(?: the)? |^{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?:: | - ))?)(?i:(?:global[ _-]?)?rank)[ :=#_]{{0,2}}"
+    r"(\d{1,7})(?:/| of )(\d{1,7})\b(?! (?:is|has|was|did|died|left|joined|failed|exited|timed|never|not|crashed|reports?)\b)"
 )
-"""`this is rank 2 of 8`, `running as rank 2/8`"""
+"""`this is rank 2 of 8`, `running as rank 2/8`; at the beginning of a message `rank 2/8: rendezvous`, `rank 2 of 8 starts`"""
 _A_COLUMN = 3
 """Lines: of fewer nothing shows that a number stands in each."""
 _HEAD = 512
@@ -167,6 +168,11 @@ class LogSpeakers:
         """What to add to local numbers to get ranks, if at least two workers say so and none contradicts."""
         found = set[int].intersection(*self._offsets.values()) if len(self._offsets) > 1 else set[int]()
         return next(iter(found)) if len(found) == 1 and min(found) >= 0 else None
+
+    @property
+    def introduces(self) -> int | None:
+        """The only rank as which the program introduces itself, with the number of all ranks."""
+        return next(iter(self._introduced)) if len(self._introduced) == 1 else None
 
     @property
     def only_program_rank(self) -> int | None:
