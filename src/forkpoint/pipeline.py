@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, structs
 
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
-from forkpoint.judge.detectors import detect
 from forkpoint.judge.older_dumps import without_old_waits
-from forkpoint.judge.verdict import judge
+from forkpoint.judge.verdict import detect, judge
 from forkpoint.model.capture import BROKE_ON_IT, Capture, SetAside
 from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Cohort, Divergence, Incident, Role

@@ -13,16 +13,18 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.files import is_url
 from forkpoint.evidence.landlock import give_up_rights
 from forkpoint.evidence.messages import ADDERS, DONE, MESSAGE_HEAD, MessageKind, Unsent, message, messages
-from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.shared_buffer import FillingSide, SharedBuffer
 from forkpoint.model.capture import Problem
 from forkpoint.model.layout import I64
+
+if TYPE_CHECKING:
+    from forkpoint.evidence.reading import Reading
 
 MEMORY = 768 << 20
 """Bytes that a child may use in addition to what it had at the fork."""
@@ -62,7 +64,7 @@ Begin = Callable[[str], Count]
 
 
 class ReadOne(Protocol):
-    def __call__(self, file: File, reading: Reading, *, count: Count | None) -> None:
+    def __call__(self, file: File, reading: "Reading", *, count: Count | None) -> None:
         """Adds what a file says, and any problem with it."""
 
 
@@ -70,7 +72,7 @@ def can_confine() -> bool:
     return threading.active_count() == 1
 
 
-def read_confined(files: Sequence[File], reading: Reading, read_one: ReadOne, begin: Begin | None) -> None:
+def read_confined(files: Sequence[File], reading: "Reading", read_one: ReadOne, begin: Begin | None) -> None:
     """Adds what the files say. `begin`: for reporting progress."""
     done, budget = 0, ReadingBudget([_size(path) for path, _ in files])
     while done < len(files):
@@ -142,7 +144,7 @@ class _Child:
         self,
         files: Sequence[File],
         first: int,
-        reading: Reading,
+        reading: "Reading",
         read_one: ReadOne,
         budget: ReadingBudget,
         *,
@@ -156,7 +158,7 @@ class _Child:
         self._from = shared.emptying_side()
         self._works = True
 
-    def take(self, files: Sequence[File], done: int, reading: Reading, begin: Begin | None) -> int:
+    def take(self, files: Sequence[File], done: int, reading: "Reading", begin: Begin | None) -> int:
         """Adds what the child sends until it ends. Returns how many files are done, of which `done` were before."""
         count = begin(files[done][0]) if begin else None
         for kind, data in self._messages():
@@ -239,7 +241,7 @@ def _read_statm() -> str:
 def _send_files(  # noqa: PLR0913 - see _Child
     files: Sequence[File],
     first: int,
-    reading: Reading,
+    reading: "Reading",
     read_one: ReadOne,
     to: FillingSide,
     budget: ReadingBudget,
@@ -252,7 +254,7 @@ def _send_files(  # noqa: PLR0913 - see _Child
             raise UnreadableInput("says more than there is room for; the rest of it is left out. Name it alone")
 
     reading.tables.take_fresh()
-    own = Reading(tables=reading.tables, names=reading.names, records=Unsent(), after_part=after_part)
+    own = reading.like_this(Unsent(), after_part)
     sender, cpu = _Sender(to, budget), _Cpu()
     progress = _ProgressSender(to) if counts else None
     for place in range(first, len(files)):
@@ -332,7 +334,7 @@ class _Sender:
         self._budget = budget
         self._told_spare_s = budget.spare_s
 
-    def send(self, own: Reading, *, done: bool = False) -> None:
+    def send(self, own: "Reading", *, done: bool = False) -> None:
         """`done`: the file ends with this."""
         waiting, size = list[bytes](), 0
         for one in messages(own):

@@ -1,25 +1,54 @@
-"""Stage 6: Incident, Findings -> Verdict. Weighs what detectors found; it looks for nothing itself."""
+"""Stages 5 and 6: Incident -> Findings -> Verdict. Runs the detectors and weighs what they found; finds nothing itself."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from forkpoint.judge.cite import cite_remarks, fetch_written
+from forkpoint.judge.detectors import DETECTORS, WITHOUT_CAUSE, Detector, healthy
 from forkpoint.judge.hypotheses import find_hypotheses
 from forkpoint.judge.moments import find_moments
 from forkpoint.judge.naming import name_by_lines
 from forkpoint.judge.older_dumps import have_gone_on
+from forkpoint.judge.repairs import is_explained
 from forkpoint.judge.symptom import find_symptom, summarise_coverage
 from forkpoint.judge.telling import barest, undecided_headlines
 from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
 from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent
-from forkpoint.model.verdict import Cause, Coverage, Finding, Hypothesis, Symptom, Verdict
+from forkpoint.model.verdict import Action, Cause, Coverage, Finding, Hypothesis, Symptom, Verdict
 from forkpoint.parts import Parts
 
 _DECIDING = 2
 """Readings whose decision is asked for."""
 _NO_CAUSE = (Cause.HEALTHY, Cause.INCONCLUSIVE)
+_NOTHING = Finding(
+    detector="undecided",
+    cause=Cause.INCONCLUSIVE,
+    suspects=(),
+    confidence=0.0,
+    summary="forkpoint broke on this evidence and cannot say what it shows",
+    action=Action.INVESTIGATE,
+    evidence=(),
+)
+"""The answer if even the detectors that always answer raised."""
+
+
+def detect(incident: Incident, parts: Parts) -> tuple[Finding, ...]:
+    """A cause counts only if its replay shows that the job stops there and that the repair would let it continue."""
+    before = len(parts.broken)
+    causes = [finding for find in DETECTORS for finding in _run(find, incident, parts, explained=True)]
+    if causes:
+        return tuple(causes)
+    # If a detector raised, nobody knows whether something is wrong: the job is not called healthy.
+    all_looked = len(parts.broken) == before
+    asked = [find for find in WITHOUT_CAUSE if all_looked or find is not healthy.find]
+    return next((found for find in asked if (found := _run(find, incident, parts))), (_NOTHING,))
+
+
+def _run(find: Detector, incident: Incident, parts: Parts, *, explained: bool = False) -> tuple[Finding, ...]:
+    name = f"the detector {find.__module__.rpartition('.')[2]}"
+    return parts.run(name, lambda: tuple(f for f in find(incident) if not explained or is_explained(f, incident)), ())
 
 
 def judge(incident: Incident, findings: tuple[Finding, ...], parts: Parts) -> Verdict:
