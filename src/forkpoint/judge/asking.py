@@ -23,7 +23,7 @@ def who_is_meant(named: tuple[int, ...], sides: Sides) -> str:
 
 
 def is_or_are(named: tuple[int, ...]) -> str:
-    """ "is" or "are" for `name_ranks(ranks)`; with several sides only one of them is meant."""
+    """`is` or `are` for `name_ranks(ranks)`; with several sides only one of them is meant."""
     return "are" if len(named) > 1 else "is"
 
 

@@ -1,4 +1,4 @@
-"""Every rank that is seen waits at one line of the program: what that may mean."""
+"""Every rank that is seen waits at the same line of the program: what that may mean."""
 
 from collections.abc import Iterator
 

@@ -20,7 +20,7 @@ from forkpoint.model.verdict import Action, Cause, Coverage, Finding, Hypothesis
 from forkpoint.parts import Parts
 
 _DECIDING = 2
-"""Readings whose decision is asked for."""
+"""How many hypotheses are asked for what would decide them."""
 _NO_CAUSE = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 _NOTHING = Finding(
     detector="undecided",
@@ -52,7 +52,9 @@ def _run(find: Detector, incident: Incident, parts: Parts, *, explained: bool = 
 
 
 def judge(incident: Incident, findings: tuple[Finding, ...], parts: Parts) -> Verdict:
-    """The verdict stands on the strongest finding. There is always one: where no cause can be claimed, what can be said."""
+    """The verdict rests on the strongest finding. There is always one: if no cause can be claimed, it says what can be
+    said.
+    """
     strongest, *others = sorted(findings, key=weigh)
     remarks = parts.run("the remarks of machines", lambda: tuple(cite_remarks(strongest.suspects, incident)), ())
     best = replace(strongest, evidence=tuple(dict.fromkeys((*strongest.evidence, *remarks))))
@@ -98,7 +100,7 @@ def _bare_coverage(incident: Incident) -> Coverage:
 
 
 def _with_readings(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:
-    """Of a verdict that is not decided: the readings that go first, and what decides between them."""
+    """For undecided verdicts: the most likely readings, and what would decide between them."""
     if best.cause is not Cause.INCONCLUSIVE or not hypotheses:
         return best.summary
     first, *rest = hypotheses
@@ -107,19 +109,19 @@ def _with_readings(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:
 
 
 def _next(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: Incident) -> tuple[str, ...]:
-    """Never empty unless nothing is wrong."""
+    """Empty only if nothing is wrong."""
     wanted = best.next or tuple(probe.title for probe in best.probes[:1])
     decides = [h.decides for h in hypotheses[:_DECIDING]] if best.cause is Cause.INCONCLUSIVE else []
     return tuple(dict.fromkeys((*_known_hints(incident), *fetch_written(incident), *decides, *wanted)))
 
 
 def weigh(finding: Finding) -> tuple[bool, float, str]:
-    """What ended or hung the job goes before values that were wrong while it ran."""
+    """Sort key: what ended or hung the job goes before values that were wrong while it ran."""
     return finding.cause is Cause.SILENT_CORRUPTION, -finding.confidence, finding.detector
 
 
 def _symptom(best: Finding, incident: Incident) -> Symptom | None:
-    """A job that computes wrong values and shows nothing else runs on; of one that ended well there is none."""
+    """NO_HANG for a job that computes wrong values and shows nothing else; NONE for one that ended well."""
     seen = find_symptom(incident)
     if best.cause is Cause.HEALTHY and seen is None:
         return Symptom.NONE
@@ -131,8 +133,8 @@ def _sentence(text: str) -> str:
 
 
 def _known_hints(incident: Incident) -> tuple[str, ...]:
-    """KnownProblem problems with logs like these: something to try next, never a cause. None where the ranks' own records show
-    how they parted.
+    """Known problems whose logs look like these: something to try next, never a cause. None if the ranks' own records
+    show how they parted.
     """
     events = incident.capture.events
     if not events or incident.divergence is not None:
@@ -154,7 +156,7 @@ def _fits(clue: Clue, event: LogEvent) -> bool:
 
 
 def _is_said(place: ClueField, word: str, said: str) -> bool:
-    """Of a frame the word may be a part; everything else is the whole."""
+    """A clue about a frame may match a part of it; all other clues must match the whole."""
     return word in said if place is ClueField.FRAME else word == said
 
 

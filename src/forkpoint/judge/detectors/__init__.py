@@ -45,6 +45,4 @@ WITHOUT_CAUSE: tuple[Detector, ...] = (
     logs_alone.find,
     undecided.find,
 )
-"""What can be said where no cause is found. They are asked in this order, and the first that answers counts; the last
-always does.
-"""
+"""Used if no cause is found. They are asked in this order until one answers; the last always does."""

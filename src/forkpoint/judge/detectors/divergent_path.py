@@ -1,14 +1,15 @@
 """Ranks took different control flow: one side skipped, added or replaced a collective, or left the loop.
 
 What it looks like
-    At one slot the members of a group issued different operations, or the same operation from different lines; or one
-    side's ops are those of the others a few slots off; or a rank handled one exception, raised another and left while
-    others wait; or ranks had issued different numbers of calls by the end of the same training step, where steps are told. gloo ends a
-    rank that gets more bytes than it waits for: its log then says in which line it stood, and the others' dumps that
-    they were elsewhere. A rank may also wait in the call of an `except` or `finally`; its log tells which exception led
-    it there. One decision can part ranks in several groups of one kind at the same number (the rows of a mesh): they are counted
-    and named together. Or all ranks wait but the only one without a dump, which lives and alone has logged that it stops
-    or leaves something out. Without dumps: every rank's stack or traceback is in a communication call, and most are at one line.
+    In one slot the members of a group issued different operations, or the same operation from different lines; or one
+    side's ops are those of the others shifted by a few slots; or a rank handled one exception, raised another and left while
+    others wait; or ranks had issued different numbers of calls at the end of the same training step, if steps are reported.
+    gloo aborts a rank that receives more bytes than it expects: its log then shows the line it was in, and the others' dumps
+    show that they were elsewhere. A rank may also wait in a call inside an `except` or `finally`; its log shows which
+    exception led there. One decision can part ranks in several groups of one kind at the same number (the rows of a mesh):
+    they are counted and named together. Or all ranks wait except the only one without a dump, which is alive and alone has
+    logged that it stops or skips something. Without dumps: every rank's stack or traceback is in a communication call, and
+    most are at the same line.
 
 Why it happens
     A branch, a loop count or an exception that depends on the rank or on its local data: a rank-0-only metric that
@@ -16,14 +17,14 @@ Why it happens
 
 What rules it out
     The same calls in another order (order-inversion). The same line with other sizes (metadata-mismatch). A rank that
-    only has not come yet, with its ops in step so far (host-stall). A process that was killed (rank-lost). Two threads that
-    share a group (order-inversion). Nobody is named where the odd call of one group is the usual one of a group beside it, where two
-    ranks say that they leave, or where, by stacks alone, ranks behind may have brought other sizes: gloo ends a process for
-    that in all_reduce and all_gather, and completes other calls on ranks that brought less.
+    has not come yet, with its ops in step so far (host-stall). A process that was killed (rank-lost). Two threads that
+    share a group (order-inversion). Nobody is named if the odd call of one group is the usual one of a neighbouring group,
+    if two ranks log that they leave, or if, judging by stacks alone, the ranks behind may have used other sizes: gloo aborts
+    a process for that in all_reduce and all_gather, and completes other calls on ranks that sent less.
 
 Fix
-    Make the decision on all ranks alike: reduce or broadcast the condition before the branch, move the collective out
-    of it, agree on the number of steps, and let one rank's exception stop all.
+    Make the decision the same on all ranks: reduce or broadcast the condition before the branch, move the collective out
+    of it, agree on the number of steps, and let one rank's exception stop all ranks.
 """
 
 from collections.abc import Iterator
@@ -99,7 +100,7 @@ from forkpoint.model.world import name_ranks
 
 NAME = "divergent-path"
 _LIVES = frozenset({LogKind.DUMPED, LogKind.DUMP_SIGNAL})
-"""Words of a process that runs: its recorder was asked."""
+"""Lines that only a running process prints: its recorder was asked to dump."""
 _ALL_MAKE_GROUPS = Fix("call new_group on all ranks, members or not, in the same order")
 
 
@@ -138,7 +139,7 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 
 def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
-    """What recorded calls show, with stacks and logs beside them."""
+    """What recorded calls show, supported by stacks and logs."""
     if handling := find_handling(divergence, incident):
         return _led_aside(divergence, handling, incident)
     if _is_other_path(divergence, incident):
@@ -155,7 +156,9 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
 
 
 def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
-    """All but one rank wait, that one has no dump here, lives, and alone has said that it stops or leaves something out."""
+    """All ranks but one wait; that one has no dump here, is alive, and alone has logged that it stops or skips
+    something.
+    """
     notice = find_lone_notice(incident)
     missed = divergence.how is PartingKind.ABSENCE and divergence.channel is None and len(divergence.unknown) == 1
     if notice is None or not missed or divergence.unknown != (notice.rank,) or not hang_is_shown(incident):
@@ -171,7 +174,7 @@ def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
 
 
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
-    """Where no vote of dumps tells who differs, stacks of the other members may, or a rank may have said so itself."""
+    """If a vote of dumps does not tell who differs, the stacks of the other members may, or a rank may have logged it."""
     by_words = find_odd_by_words(divergence, incident)
     by_vote, by_stacks = find_odd_in_all(divergence, incident) or by_words, find_odd_seen(divergence, incident)
     words = None if by_vote or by_stacks else find_last_words(divergence.sides, incident)
@@ -211,7 +214,9 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _is_one_line(divergence: Divergence) -> bool:
-    """The calls of a ring, of which each is in another group, come from one line: a loop over groups, whose order may be what differs."""
+    """The calls of a ring, each in another group, come from one line: a loop over groups, whose order may be what
+    differs.
+    """
     places = [user_frames(c.stack)[:1] for c in divergence.cohorts if c.stack]
     return divergence.channel is None and len(places) > 1 and len(set(places)) == 1
 
