@@ -61,9 +61,8 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _moved_between(divergence: Divergence, incident: Incident) -> bool:
-    """Dumps and stacks show different moments: a rank that waits according to its dump is, according to its stack, in
-    its own code, and so are the missing ranks. With NCCL this is no contradiction: the host continues while the GPU
-    waits.
+    """Dumps and stacks show different moments: a rank that waits according to its dump is, according to its stack, in its own
+    code, and so are the missing ranks. With NCCL this is no contradiction: the host continues while the GPU waits.
     """
     if any(trace.comm_lib != "gloo" for trace in incident.timeline.traces.values()):
         return False
@@ -74,9 +73,8 @@ def _moved_between(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _stand_outside(divergence: Divergence, incident: Incident) -> list[Hypothesis]:
-    """By their dumps ranks wait in a call; by their stacks they are in their own code while others wait: a rank that is
-    stuck cannot write a dump, so the one that is there may be older. Not with NCCL: any line may wait for the GPU
-    there.
+    """By their dumps ranks wait in a call; by their stacks they are in their own code while others wait: a rank that is stuck
+    cannot write a dump, so the one that is there may be older. Not with NCCL: any line may wait for the GPU there.
     """
     if any(trace.comm_lib != "gloo" for trace in incident.timeline.traces.values()):
         return []
@@ -172,8 +170,8 @@ def _named(divergence: Divergence) -> tuple[tuple[int, ...], Sides]:
 
 
 def _all_wait(divergence: Divergence, incident: Incident) -> bool:
-    """Nobody knows who belongs to the group of this call, and every possible member is pending in another one: whoever
-    is missing waits for those who wait for it.
+    """Nobody knows who belongs to the group of this call, and every possible member is pending in another one: whoever is
+    missing waits for those who wait for it.
     """
     present, waiting = set(divergence.sides[0]), {r for slot in recorded_job(incident).slots for r in slot.waiting}
     world = set(incident.timeline.world)
@@ -330,9 +328,7 @@ def _are_members(ranks: tuple[int, ...], divergence: Divergence) -> bool:
 
 
 def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *, known: bool) -> Hypothesis | None:
-    """They made another call, or the same one with other arguments; or the waiting ranks did, if those may be the
-    minority.
-    """
+    """They made another call, or the same one with other arguments; or the waiting ranks did, if those may be the minority."""
     slots, apart = recorded_job(incident).slots, find_apart(incident)
     present = tuple(sorted({r for slot in slots for r in slot.waiting})) if apart and known else divergence.sides[0]
     either = (*candidates, present) if _may_be_fewer(present, divergence, incident, known=known) else candidates

@@ -156,9 +156,7 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
 
 
 def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
-    """All ranks but one wait; that one has no dump here, is alive, and alone has logged that it stops or skips
-    something.
-    """
+    """All ranks but one wait; that one has no dump here, is alive, and alone has logged that it stops or skips something."""
     notice = find_lone_notice(incident)
     missed = divergence.how is PartingKind.ABSENCE and divergence.channel is None and len(divergence.unknown) == 1
     if notice is None or not missed or divergence.unknown != (notice.rank,) or not hang_is_shown(incident):
@@ -214,9 +212,7 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _is_one_line(divergence: Divergence) -> bool:
-    """The calls of a ring, each in another group, come from one line: a loop over groups, whose order may be what
-    differs.
-    """
+    """The calls of a ring, each in another group, come from one line: a loop over groups, whose order may be what differs."""
     places = [user_frames(c.stack)[:1] for c in divergence.cohorts if c.stack]
     return divergence.channel is None and len(places) > 1 and len(set(places)) == 1
 
@@ -235,7 +231,7 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
 
 
 def _by_stacks(incident: Incident) -> Finding | None:
-    """From stacks alone, where no recorded call is pending: their paths part, or every rank is creating a group."""
+    """From stacks alone, if no recorded call is pending: their paths part, or every rank is creating a group."""
     parted = None if has_ops(incident) else find_parted_stacks(incident)
     if parted and parted.cannot_misfit:
         return _told_by_stacks(parted, incident)
@@ -256,8 +252,8 @@ def _told_by_stacks(parted: PartedStacks, incident: Incident) -> Finding:
 
 
 def _noticed_elsewhere(incident: Incident) -> Finding | None:
-    """The only rank that says that it left something out is the one that waits elsewhere than most: then it is no size that differs.
-    Others gave up after it, so that nobody had died, of whom no file is left.
+    """The only rank that logs that it left something out waits elsewhere than most, so no size differs. Others gave up later, so
+    no rank without files had died.
     """
     notice = find_lone_notice(incident)
     parted = None if notice is None or has_ops(incident) else find_parted_stacks_of_most(incident)
@@ -273,7 +269,7 @@ def _noticed_elsewhere(incident: Incident) -> Finding | None:
 
 
 def _by_last_line(divergence: Divergence | None, incident: Incident) -> Finding | None:
-    """By the source, what some ranks printed last comes after, or instead of, the call in which the others wait."""
+    """According to the source, what some ranks printed last comes after, or instead of, the call in which the others wait."""
     left = find_left_waiting(incident)
     if left is None or any(d.rank in left.ranks and d.event is not None for d in find_departed(incident)):
         return None
@@ -308,8 +304,8 @@ def _not_at_set_up(incident: Incident) -> Finding | None:
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:
-    """Ranks brought different sizes, and one of them alone says that it left something out."""
-    assert notice.rank is not None  # it is somebody's
+    """Ranks used different sizes, and one of them alone says that it left something out."""
+    assert notice.rank is not None  # the finding names somebody already
     refused = refused_sizes(incident)
     receiver = "a rank" if refused[0].rank is None else f"rank {refused[0].rank}"
     summary = (
@@ -335,8 +331,8 @@ def _one_too_many(divergence: Divergence) -> bool:
 
 
 def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
-    """The absent rank's stack is in a communication call that no dump holds, at another line than the ranks that wait. At the same
-    line it would be about to make this very call. A dump that leaves out finished calls proves nothing where lines are unknown.
+    """The absent rank's stack is in a communication call that no dump holds, on another line than that of the waiting ranks; on
+    the same line it would be about to make this very call. A dump without finished calls proves nothing if lines are unknown.
     """
     stacks = [live_stack(r, incident) for r in divergence.odd]
     communicating = bool(stacks) and all(s is not None and is_communicating(s.stack) for s in stacks)
@@ -390,7 +386,7 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     waiting = divergence is not None and hang_is_shown(incident) and ended >= set(divergence.unknown)
     alive = {e.rank for e in incident.capture.events if e.kind in _LIVES} if cut_off(incident) else set()
     if waiting or cut_off(incident) | alive >= set(incident.timeline.world) - ended:
-        gone += left  # an end in order is only odd where all the others are seen to wait, or to live on when connections were lost
+        gone += left  # a normal exit is only odd if all the others are seen to wait, or continued after connections were lost
     if not gone or 2 * len(gone) >= len(incident.timeline.world):
         return
     where = f"; the others wait at {describe_slot(divergence)}" if divergence else ""
@@ -401,8 +397,8 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
 
 
 def _cite_end(departed: Departed, incident: Incident) -> Iterator[Evidence]:
-    """Its own words; else the end of its log; else the words of the launcher, which tells of all processes but those that ended
-    well.
+    """Its own log line; else the end of its log; else the launcher's, which reports every process except those that exited
+    normally.
     """
     ends = incident.capture.log_ends
     own = next((file for file, rank in incident.capture.logs if rank == departed.rank and file in ends), None)
