@@ -328,7 +328,7 @@ def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> t
 
 
 def _stands_in_extra(rank: int, left: Leaving | None, waits: Waits, timeline: Timeline) -> bool:
-    """The rank waits in the collective that it made too many: the fork is there, not where it is missed because of it."""
+    """The rank waits in the collective that it made too many: the fork is there, not where it is missing because of it."""
     stand = waits.stand(rank)
     added = left is not None and left.by is not None and left.by < 0 and left.at == stand.record_id
     return stand.channel is None and (added or is_made_again(rank, waits[rank], timeline))

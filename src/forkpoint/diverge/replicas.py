@@ -327,7 +327,7 @@ def left_replicas(hang: Divergence, waits: Waits, timeline: Timeline) -> Diverge
 
 
 def left_unseen(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
-    """The hang ends at ranks of which no dump shows where they are. They may wait for a message that was skipped: the one rank with
+    """The hang ends at ranks whose position no dump shows. They may wait for a message that was skipped: by the one rank with
     which one of them exchanges messages and that did not do what its replicas did; None if there are several.
     """
     if hang.how is not PartingKind.ABSENCE or hang.channel or hang.sides[1:]:

@@ -33,26 +33,24 @@ CPU_S = 15
 """CPU time for one file at most; a file larger than `_LARGE` bytes gets one more second per `_PER_SECOND` bytes."""
 _LARGE, _PER_SECOND = 64 << 20, 1 << 20
 _SHARE_S, _SHARE_PER_SECOND = 0.25, 3 << 20
-"""What any file may take: somewhat longer than Python needs to decode a dump of its size. Less where `_SHARES_S` says so."""
+"""What any file may take: somewhat longer than Python needs to decode a dump of its size. `_SHARES_S` may reduce it."""
 _SHARES_S = 9.0
-"""What these shares come to at most, for files of `_LARGE` bytes together; one more second per `_PER_SECOND` bytes beyond."""
+"""The sum of these shares is at most this, for files of `_LARGE` bytes together; one more second per `_PER_SECOND` bytes beyond."""
 _SPARE_S = 8.0
-"""What all files together may take beyond their shares: a small file that unpacks to a lot needs it, and ten such files do not get
-ten times as much.
-"""
+"""What all files together may take beyond their shares: a small file that unpacks to a lot needs it, and ten such files share it."""
 _LEAST_S = 0.05
-"""A file that may take less is not read. A child that died is charged as much: starting the next one takes about that."""
+"""A file that may take less is not read. A child that died is charged this much, which is about what starting the next one takes."""
 OUTPUT = 256 << 20
 """Bytes that the children may send, in addition to the size of the files."""
 _STARTS_PROGRAM_S = 0.0005
-"""To start a program takes this process longer."""
+"""The time that this process needs to start a program."""
 _SPARE = struct.Struct("<d")
 _WRITE_AT = 1 << 16
-"""Bytes of messages that are put together before they are written."""
+"""Bytes of messages that are collected before they are written."""
 _PROGRESS_STEP = 1 << 20
 """Bytes between two reports of progress."""
 _PROGRESS_S = 0.1
-"""Seconds between two of files that are smaller."""
+"""Seconds between two reports of progress through smaller files."""
 
 
 File = tuple[str, str]
@@ -122,7 +120,7 @@ class ReadingBudget:
 
 
 def _beyond(size: int) -> float:
-    """Seconds for what is large."""
+    """Seconds added for large inputs."""
     return max(0, size - _LARGE) / _PER_SECOND
 
 
@@ -159,7 +157,7 @@ class _Child:
         self._works = True
 
     def take(self, files: Sequence[File], done: int, reading: "Reading", begin: Begin | None) -> int:
-        """Adds what the child sends until it ends. Returns how many files are done, of which `done` were before."""
+        """Adds what the child sends until it ends. Returns how many files are done; `done` were done before."""
         count = begin(files[done][0]) if begin else None
         for kind, data in self._messages():
             if kind == DONE[0]:
@@ -175,7 +173,7 @@ class _Child:
         return done
 
     def _messages(self) -> Iterator[tuple[int, bytes]]:
-        """Until the child ends. What it had not written to the end is dropped."""
+        """Until the child ends. A message that was not completely written is dropped."""
         pieces, held, needed = list[bytes](), 0, MESSAGE_HEAD.size
         while self._works:
             taken, self._works = self._from.take()
@@ -306,7 +304,7 @@ class _Cpu:
         self._limit = 0
 
     def allow(self, seconds: float) -> None:
-        """The timer ends this process; the limit, in whole seconds, holds for programs that it starts."""
+        """The timer ends this process; the limit, in whole seconds, also applies to programs that it starts."""
         signal.setitimer(signal.ITIMER_PROF, seconds)
         limit = int(self._own_s + seconds) + 2
         if limit != self._limit:
@@ -335,7 +333,7 @@ class _Sender:
         self._told_spare_s = budget.spare_s
 
     def send(self, own: "Reading", *, done: bool = False) -> None:
-        """`done`: the file ends with this."""
+        """`done`: the end of the file."""
         waiting, size = list[bytes](), 0
         for one in messages(own):
             waiting.append(one)

@@ -1,4 +1,4 @@
-"""What a child that reads files tells its parent: messages, each with its kind and size before it."""
+"""Messages from the child that reads files to its parent, each preceded by its kind and size."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MESSAGE_HEAD = struct.Struct("<BQ")
 _RECORD = struct.Struct("<qI")
-"""Rank, and size of the name that follows; then comes the record."""
+"""Rank and size of the name; the name and the record follow."""
 
 
 class MessageKind(IntEnum):
@@ -35,7 +35,7 @@ class MessageKind(IntEnum):
 def messages(own: "Reading") -> Iterator[bytes]:
     if fresh := own.tables.take_fresh():
         yield message(MessageKind.TABLES, fresh)
-    assert isinstance(own.records, Unsent)  # made so in _send_files
+    assert isinstance(own.records, Unsent)  # created in _send_files
     if records := own.records.kept:
         for record in records:
             name = record.file.encode("utf-8", "surrogatepass")
