@@ -65,7 +65,7 @@ def find_messages(flow: ProgramFlow) -> Iterator[Message]:
 
 def _prints_parameter(function: Function) -> bool:
     """`def say(text): print(f"{now()} w{rank} {text}")`: it prints its argument."""
-    printed = [a for call in function.calls if last_word(call.func) in _PRINTS for a in all_arguments(call)]
+    printed = [a for call in function.calls if last_word(call.func) in PRINTS for a in all_arguments(call)]
     rest = function.node.args.vararg if isinstance(function.node, ast.FunctionDef | ast.AsyncFunctionDef) else None
     given = {*function.params, *([rest.arg] if rest else [])}
     return any(names_in(argument) & given for argument in printed)
