@@ -71,7 +71,7 @@ def _facts(ask: Callable[[], Iterable[Fact]]) -> Iterator[str]:
 
 PARTS: dict[str, tuple[str, int, Callable[[Case], Iterable[str]]]] = {
     "verdict": ("FORKPOINT'S VERDICT, a claim to test against what follows", 900, tell_verdict),
-    "hypotheses": ("HYPOTHESES, with what speaks for and against", 1200, tell_hypotheses),
+    "hypotheses": ("HYPOTHESES, with the evidence for and against", 1200, tell_hypotheses),
     "where": ("WHO IS WHERE (innermost line < its callers)", 1000, tell_where),
     "failures": ("FAILURES IN LOGS, the earliest first; most are those of victims", 600, tell_failures),
     "printed": ("LINES OF THE PROGRAM ITSELF in logs, ranks side by side", 700, tell_printed),

@@ -169,7 +169,7 @@ def _by_chance(times: int, met: int, ranks: int) -> float:
 # Logs alone.
 
 
-def came_to_closed_doors(incident: Incident) -> tuple[int, ...]:
+def find_late_at_one_line(incident: Incident) -> tuple[int, ...]:
     """All ranks ended at one line. Most waited there until their timeout; the others had not waited as long when the
     connection was closed on them. Had all come in time, nobody would have waited: these few came late.
     """

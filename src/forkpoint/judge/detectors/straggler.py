@@ -23,7 +23,7 @@ from forkpoint.judge.blame import find_closings
 from forkpoint.judge.calls import late_ranks
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
 from forkpoint.judge.late_ranks import CameAtLast, came_later, find_came_at_last, find_missed, find_worked_on
-from forkpoint.judge.stragglers import came_to_closed_doors, find_arrivals
+from forkpoint.judge.stragglers import find_arrivals, find_late_at_one_line
 from forkpoint.judge.telling import others, shared_call
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_place, plain_ranks
@@ -85,7 +85,7 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     if (came := _by_counters(incident)) is not None:
         yield came
         return
-    late = came_to_closed_doors(incident)
+    late = find_late_at_one_line(incident)
     # Of two ranks that lost a connection, one may have waited all the time: its peer gave up a moment before it.
     if len(late) == 1 and 2 * (len(late) + incident.timeline.unseen) < len(incident.timeline.world):
         waited = [e for e in incident.capture.events if e.kind is LogKind.PEER_TIMEOUT]
