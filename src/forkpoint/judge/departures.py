@@ -4,9 +4,10 @@ An abort after a timeout, a connection closed by a peer, the launcher's SIGTERM 
 these are consequences of another rank's end and accuse nobody. What a rank says first counts, not what it says last.
 """
 
+import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
 
@@ -26,7 +27,7 @@ from forkpoint.judge.blame import (
     is_victim_text,
     whole_text,
 )
-from forkpoint.judge.cite import events_of, has_log, live_stack
+from forkpoint.judge.cite import cite_event, events_of, has_log, live_stack
 from forkpoint.judge.clocks import find_clocks
 from forkpoint.judge.machines import GpuFault, find_gpu_faults, find_memory_kills
 from forkpoint.judge.older_dumps import have_gone_on
@@ -37,6 +38,7 @@ from forkpoint.model.frames import find_parting, in_side_thread, same_function, 
 from forkpoint.model.incident import Divergence, Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Stack
+from forkpoint.model.verdict import Evidence
 
 _UNJOINED = "terminate called without an active exception"
 _UNREDUCED = "Expected to have finished reduction"
@@ -381,3 +383,18 @@ def _stood_waiting(rank: int, answer: Stack, incident: Incident) -> bool:
     # All code of a program runs below the body of its script.
     inside = parting is not None and same_function(*parting[1:]) and parting[1].name != "<module>"
     return is_communicating(answer) or inside
+
+
+def cite_end(departed: Departed, incident: Incident) -> Iterator[Evidence]:
+    """Its own log line; else the end of its log; else the launcher's, which reports every process except those that exited
+    normally.
+    """
+    ends = incident.capture.log_ends
+    own = next((file for file, rank in incident.capture.logs if rank == departed.rank and file in ends), None)
+    tables = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE]
+    if departed.event:
+        yield cite_event(departed.event)
+    elif own and ends[own].lines:
+        yield Evidence(own, departed.rank, "end", ends[own].lines[-1])
+    elif tables:
+        yield dataclasses.replace(cite_event(tables[0]), says="tells of other ranks that failed, and not of this one")

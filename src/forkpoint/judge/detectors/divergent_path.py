@@ -54,7 +54,7 @@ from forkpoint.judge.cite import (
     live_stack,
     verb,
 )
-from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.judge.departures import Departure, cite_end, find_departed, missing_from
 from forkpoint.judge.handling import Handling, find_handling
 from forkpoint.judge.late_ranks import find_gave_up
 from forkpoint.judge.left_waiting import find_ended_early, find_left_waiting
@@ -305,7 +305,7 @@ def _not_at_set_up(incident: Incident) -> Finding | None:
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:
     """Ranks used different sizes, and one of them alone says that it left something out."""
-    assert notice.rank is not None  # the finding names somebody already
+    assert notice.rank is not None  # the notice of a rank
     refused = refused_sizes(incident)
     receiver = "a rank" if refused[0].rank is None else f"rank {refused[0].rank}"
     summary = (
@@ -392,23 +392,8 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     where = f"; the others wait at {describe_slot(divergence)}" if divergence else ""
     summary = f"{'; '.join(f'rank {d.rank} {d.told}' for d in gone[:2])}{where}"
     finding = _finding(divergence, tuple(d.rank for d in gone), summary, STRONG if divergence else LIKELY, incident)
-    said = tuple(e for d in gone[:4] for e in (_cite_end(d, incident)))
+    said = tuple(e for d in gone[:4] for e in cite_end(d, incident))
     yield replace(finding, evidence=(*said, *finding.evidence), headlines=tell_departure(gone, divergence, incident))
-
-
-def _cite_end(departed: Departed, incident: Incident) -> Iterator[Evidence]:
-    """Its own log line; else the end of its log; else the launcher's, which reports every process except those that exited
-    normally.
-    """
-    ends = incident.capture.log_ends
-    own = next((file for file, rank in incident.capture.logs if rank == departed.rank and file in ends), None)
-    tables = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE]
-    if departed.event:
-        yield cite_event(departed.event)
-    elif own and ends[own].lines:
-        yield Evidence(own, departed.rank, "end", ends[own].lines[-1])
-    elif tables:
-        yield replace(cite_event(tables[0]), says="tells of other ranks that failed, and not of this one")
 
 
 def _finding(

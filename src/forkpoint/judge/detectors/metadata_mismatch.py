@@ -196,7 +196,7 @@ def _other_model(models: ModelMismatch) -> Finding:
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:
     """A size was refused in an all_to_all, and one rank alone logs that it left something out of what it sends."""
-    assert notice.rank is not None  # the finding names somebody already
+    assert notice.rank is not None  # the notice of a rank
     refused = refused_sizes(incident)
     return Finding(
         detector=NAME,
