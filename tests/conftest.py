@@ -52,4 +52,4 @@ def _files_are_read_here(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     that tests start confine their readers, and `tests/hardened` is about that.
     """
     if "hardened" not in request.path.parts:
-        monkeypatch.setattr("forkpoint.evidence.can_confine", lambda: False)
+        monkeypatch.setattr("forkpoint.evidence.reading.can_confine", lambda: False)

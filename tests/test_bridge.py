@@ -6,9 +6,8 @@ from pathlib import Path
 
 import forkpoint
 from cases import CASES, verdict_of
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.incident import Incident
 from forkpoint.model.op import Frame

@@ -1,9 +1,9 @@
 """Timeline -> Divergence: the earliest parting, and who stands where."""
 
 from cases import CASES
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import channel_cohorts, cohorts_at, find_partings
+from forkpoint.diverge.cohorts import channel_cohorts, cohorts_at
 from forkpoint.diverge.slots import sequence
 from forkpoint.evidence import read
 from forkpoint.model.capture import Capture

@@ -3,9 +3,8 @@
 from typing import Any
 
 import forkpoint
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
 from forkpoint.model.incident import Divergence, PartingKind
 from forkpoint.model.verdict import Cause
 from small_jobs import MODULE, TORCH, SmallJob

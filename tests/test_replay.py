@@ -1,8 +1,7 @@
 """Replay: a repair explains only if the job stops without it where it stopped, and goes on with it."""
 
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
 from forkpoint.diverge.waits import find_waits
 from forkpoint.replay import Job, Repair, RepairKind, Replay, replay
 from small_jobs import SmallJob

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
 from forkpoint.judge.calls import find_beside
 from forkpoint.judge.detectors.divergent_path import find
 from forkpoint.model.incident import Divergence, Incident

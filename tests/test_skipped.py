@@ -1,8 +1,7 @@
 """A rank that made the last call of a step without those before it: hosts run ahead of their GPUs, so its peers wait while it does, too."""
 
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
 from forkpoint.model.incident import Divergence, PartingKind
 from looping import for_each
 from small_jobs import SmallJob

@@ -34,7 +34,7 @@ def _start_when_ready() -> None:
             start(settings)
     except Exception as error:  # noqa: BLE001 whatever it is, training goes on
         sys.stderr.write(
-            f"forkpoint guard: not started ({type(error).__name__}: {error}); training goes on unwatched\n"
+            f"forkpoint guard: not started ({type(error).__name__}: {error}); training continues unwatched\n"
         )
 
 

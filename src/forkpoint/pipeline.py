@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, structs
 
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
-from forkpoint.judge.detectors import detect
 from forkpoint.judge.older_dumps import without_old_waits
-from forkpoint.judge.verdict import judge
+from forkpoint.judge.verdict import detect, judge
 from forkpoint.model.capture import BROKE_ON_IT, Capture, SetAside
 from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Cohort, Divergence, Incident, Role
@@ -33,7 +31,7 @@ _HELD = frozenset({Cause.HOST_STALL, Cause.GPU_STALL, Cause.NEVER_JOINED, Cause.
 
 
 def find_bare_sites(incident: Incident, verdict: Verdict) -> tuple[Site, ...]:
-    """Those of the suspects come first."""
+    """Sites of the suspects come first."""
     found = [*_held(incident, verdict)] or [*_parting(verdict.divergence, verdict.suspects)]
     return tuple(dict.fromkeys(found))[:_MAX_SITES]
 
@@ -53,7 +51,7 @@ def _parting(divergence: Divergence | None, suspects: tuple[int, ...]) -> Iterat
     # A rank that is behind has the stack of its last finished call: it has moved on since.
     framed = [(i, c) for i, c in enumerate(cohorts) if user_frames(c.stack) and c.role is not Role.BEHIND]
     framed.sort(key=lambda item: (set(item[1].ranks).isdisjoint(suspects), item[0]))
-    # Stacks that have not even the script in common (autograd calls from a thread of its own) part nowhere.
+    # Stacks that do not even share the script (autograd calls come from a separate thread) part nowhere.
     shared = _shared([c for _, c in framed]) or FAR_INSIDE
     for place, cohort in framed:
         frames = _outermost_first(cohort.stack)
@@ -156,7 +154,7 @@ def _without(capture: Capture, dumps: Sequence[int]) -> Capture:
     return replace(capture, traces=capture.traces.take(left), set_aside=(*capture.set_aside, *aside))
 
 
-# Most runs read no source and draw nothing, and both cost start-up time: these stages are imported where they run.
+# Most runs read no source and draw nothing, and importing either costs start-up time: these stages are imported where they run.
 
 
 def _read_source(capture: Capture, source: Sequence[str]) -> "Analysis":
@@ -187,7 +185,7 @@ def _with_source(incident: Incident, verdict: Verdict, analysis: "Analysis", sou
 
 
 _MOST_SOURCE = 1_000_000
-"""Words of source, about 9 MB of it. Files in the stacks come first."""
+"""Limit on words of source, about 9 MB of it. Files that occur in stacks are read first."""
 
 
 def _all_stacks(capture: Capture) -> Iterator[Stack]:

@@ -3,8 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from forkpoint.agent.tools import tool_named
+from forkpoint.agent.case import Tool
+from forkpoint.agent.tools import TOOLS
 from forkpoint.brief.case import Case, Fact
+
+
+def tool_named(name: str) -> Tool | None:
+    return next((tool for tool in TOOLS if tool.name == name), None)
 
 
 def ask(case: Case, name: str, **given: Any) -> Sequence[Fact]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.asking import tool_named
 from agent.injections.planted import PLANT, SECRET, Injection, load_corpus, open_planted
 from cases import CASES
-from forkpoint.agent.tools import TOOLS, tool_named
+from forkpoint.agent.tools import TOOLS
 from forkpoint.brief import write_brief
 from forkpoint.brief.case import Case, QuestionRefused, open_case
 from forkpoint.model.verdict import Verdict

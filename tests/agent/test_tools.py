@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent.asking import ask, says
+from agent.asking import ask, says, tool_named
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES, load_cases
 from forkpoint.agent.case import schema_of
-from forkpoint.agent.tools import TOOLS, tool_named
+from forkpoint.agent.tools import TOOLS
 from forkpoint.brief.case import Case, Fact, QuestionRefused, open_case
 from forkpoint.brief.naming import MAX_CHARACTERS, MAX_FACTS
 from looping import for_each, one_in

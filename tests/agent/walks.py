@@ -13,9 +13,17 @@ from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget, Message, ModelFailed, Offer, Reply
 from forkpoint.agent.providers import Style, connect
 from forkpoint.agent.talk import Hear, Talk
-from forkpoint.agent.transcript import Transcript, Unwritten
+from forkpoint.agent.transcript import Transcript, TranscriptRecord
 from forkpoint.agent.workflow import explain
 from forkpoint.brief.case import Case
+
+
+class Unwritten:
+    """A transcript that nobody asked for."""
+
+    def write(self, record: TranscriptRecord) -> None:
+        pass
+
 
 CAPTURE, SOURCE = str(CASES / "0001" / "capture"), str(CASES / "0001" / "source")
 LOCAL = "openai-compatible:scripted"

@@ -33,7 +33,7 @@ def test_forkpoint_alone_lists_every_command_once_by_moment(capsys: pytest.Captu
         (["atach"], "did you mean attach?"),
         (["attach", "--pid", "1"], "process ids are given without an option: forkpoint attach 4711"),
         (["attach", "train.py"], "did you mean --job train.py? It chooses a job by its script"),
-        (["debug", DEMO], f"{DEMO} is a folder; what a job left is read by forkpoint diagnose {DEMO}"),
+        (["debug", DEMO], f"{DEMO} is a folder; to read what a job left, run forkpoint diagnose {DEMO}"),
         (["diagnose"], "give what the job left, in any mixture: forkpoint diagnose DIR"),
         (["diagnose", "--dir", DEMO], "paths are given without an option"),
         (["diagnose", DEMO, "--html"], "--html needs a value: --html FILE"),

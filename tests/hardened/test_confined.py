@@ -18,7 +18,7 @@ from hardened.odd import good_dump, with_good
 # In a process of its own: a test runner has threads, and a process with threads reads by itself.
 PROGRAM = """
 import json, os, signal, sys
-import forkpoint.evidence as evidence
+from forkpoint.evidence import reading as evidence
 from forkpoint.evidence import confined
 from forkpoint.evidence.summary_file import write_summary
 
@@ -42,7 +42,7 @@ print(json.dumps({"same": same, "dumps": reading.records.ranks.tolist(), "proble
 """
 MANY = """
 import resource, sys
-import forkpoint.evidence as evidence
+from forkpoint.evidence import reading as evidence
 from forkpoint.evidence import confined
 
 def slow(path, name, reading, roots, count, read=evidence._read_file):
@@ -56,7 +56,7 @@ print(len(reading.records), len(reading.problems), used.ru_utime + used.ru_stime
 """
 RIGHTS = """
 import os, signal, socket, subprocess, sys
-import forkpoint.evidence as evidence
+from forkpoint.evidence import reading as evidence
 from forkpoint.errors import UnreadableInput
 from forkpoint.model.capture import Problem
 
@@ -85,7 +85,7 @@ except UnreadableInput as error:
 """
 MUCH = """
 import sys
-import forkpoint.evidence as evidence
+from forkpoint.evidence import reading as evidence
 from forkpoint.evidence import confined
 
 confined.OUTPUT = 0

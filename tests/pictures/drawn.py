@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from cases import examine_case
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
-from forkpoint.judge.detectors import detect
-from forkpoint.judge.verdict import judge
+from forkpoint.judge.verdict import detect, judge
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
 from forkpoint.model.picture import GroupPicture, Picture

@@ -21,9 +21,8 @@ from types import ModuleType
 import forkpoint
 from bench.scale.accuracy import Damage, try_capture
 from cases import load_cases
-from forkpoint.diverge import find_divergences
+from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.diverge.cohorts import find_partings
 from forkpoint.errors import ForkpointError
 from forkpoint.judge import detectors
 from forkpoint.judge.repairs import is_explained

@@ -43,13 +43,6 @@ class Transcript(Protocol):
     def write(self, record: TranscriptRecord) -> None: ...
 
 
-class Unwritten:
-    """Used if no transcript was asked for."""
-
-    def write(self, record: TranscriptRecord) -> None:
-        pass
-
-
 class TranscriptFile:
     """A context manager. A full disk does not stop the explanation: see `problem`."""
 

@@ -1,4 +1,4 @@
-"""A recorded call in words, members of a group whose records say the same, and a divergence in words."""
+"""A recorded call in words, groups of members whose records say the same, and a divergence in words."""
 
 from msgspec.structs import replace
 
@@ -35,10 +35,10 @@ def tell_sizes(sizes: tuple[tuple[int, ...], ...]) -> str:
 
 
 def tell_slot(track: Track, seq: int, tables: Tables, volumes: Volumes | None = None) -> str | None:
-    """The call at `seq` and its state. None: nothing is recorded there.
+    """The call at `seq` and its state. None if nothing is recorded there.
 
-    Only calls at the frontier are kept whole. For others, sizes are known only if all members must agree on them, and both
-    ends of a message look the same.
+    Only calls at the frontier are kept in full. For others, sizes are known only if all members must agree on them, and both ends
+    of a message look the same.
     """
     op = frontier_op(track, seq)
     if op is not None:

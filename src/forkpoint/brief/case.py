@@ -1,4 +1,6 @@
-"""The case: evidence, verdict and source, redacted and named without folders; a fact of it, and a question it cannot answer."""
+"""The case: evidence, verdict and source, redacted and named without folders; a single fact of it; and a question that it cannot
+answer.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -42,7 +44,7 @@ Progress = Callable[[int, int, str], None]
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
     paths: tuple[str, ...]
-    """What was given as evidence."""
+    """The paths given as evidence."""
     source: tuple[str, ...]
     """Folders or files that the program was read from."""
     incident: Incident

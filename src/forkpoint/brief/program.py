@@ -1,6 +1,6 @@
-"""The program, as much as fits: all of it if it is short, else the functions at which ranks stand and those that decide.
+"""The program, as much as fits: all of it if it is short, else the functions in which ranks are and those that decide.
 
-Each line of source follows its number and a bar; notes about a line stand on a line of their own, which begins with `^`.
+Each line of source follows its number and a bar; notes about a line are on a line of their own, which begins with `^`.
 """
 
 import os
@@ -21,10 +21,10 @@ from forkpoint.source.code import Function, Module
 _RANGES = 4
 _NEAR, _AROUND = 3, 8
 _SHORT = 45
-"""Lines of a function that is shown whole."""
+"""A function with at most this many lines is shown whole."""
 _LONG = 160
 _FEW = 20
-"""Lines of a function that is worth its room before longer ones."""
+"""A function with at most this many lines is shown before longer ones."""
 _PLACES = 60
 _FORKS = 3
 _DATA = (".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".txt")
@@ -37,7 +37,7 @@ class Marked:
 
     order: list[tuple[Module, int]] = field(default_factory=list)
     notes: dict[tuple[str, int], dict[str, set[int]]] = field(default_factory=dict)
-    """What is said of a line, each with the ranks of which it is said; none: of the line itself."""
+    """Notes about each line, with the ranks to which each applies; no ranks if it applies to the line itself."""
 
     def add(self, module: Module, line: int, note: str | None = None, ranks: Iterable[int] = ()) -> None:
         if (module, line) not in self.order:
@@ -47,7 +47,7 @@ class Marked:
 
 
 def mark_lines(case: Case) -> Marked:
-    """Where ranks stand and failed, then what the source analysis takes for the fork, then their callers."""
+    """Where ranks are and failed, then the likely forks according to the source analysis, then their callers."""
     marked, callers = Marked(), Marked()
     for stack, note, ranks in _stacks(case):
         for depth, frame in enumerate(up_to_script(user_frames(stack))):
@@ -87,7 +87,7 @@ _Line = tuple[int, str]
 
 
 class Excerpts:
-    """What of the program is shown for a number of characters."""
+    """The parts of the program that fit a number of characters."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -110,7 +110,7 @@ class Excerpts:
     def _part_of(
         self, block: tuple[Module, range], chosen: list[tuple[Module, range]], room: int
     ) -> list[tuple[Module, range]]:
-        """The lines around those that matter, of a block that does not fit."""
+        """The important lines of a block that does not fit as a whole, with their surroundings."""
         module, lines = block
         points = [line for at, line in self._marked.order if at is module and line in lines]
         found: list[tuple[Module, range]] = []
@@ -124,7 +124,9 @@ class Excerpts:
         return found
 
     def _order(self) -> Iterator[tuple[Module, range]]:
-        """Marked lines with what is near; their functions; those that these call or are called by; what communicates; the rest."""
+        """Marked lines with their surroundings; their functions; the functions that these call or that call them; functions that
+        communicate; the rest.
+        """
         analysis = self._case.analysis
         assert analysis is not None
         seen: dict[Function, int] = {}
@@ -181,7 +183,7 @@ def _window(module: Module, function: Function | None, line: int, around: int) -
 
 
 def _extent(function: Function, line: int) -> range:
-    """A short function whole; of a long one the lines around."""
+    """A short function as a whole; of a long one the surrounding lines."""
     last = getattr(function.node, "end_lineno", None) or function.line
     decorated = [d.lineno for d in getattr(function.node, "decorator_list", ())]
     first = min([function.line, *decorated])
@@ -191,11 +193,11 @@ def _extent(function: Function, line: int) -> range:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Files beside the program that are no Python: what a run was told, or resumed from.
+# Files next to the program that are not Python: the run's settings, or the state it resumed from.
 
 
 def tell_data_files(case: Case) -> Iterator[str]:
-    """Short ones with their text, the others by name. Links are not followed."""
+    """The text of short files, and the names of others. Links are not followed."""
     found = [path for root in case.source if Path(root).is_dir() for path in _data_files(Path(root))]
     for path in found[:_DATA_FILES]:
         text = _read_short(path)

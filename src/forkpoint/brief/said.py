@@ -1,4 +1,5 @@
-"""What logs say: failures in the order of time, and the program's own lines as one stream, where equal lines of ranks are one.
+"""What logs say: failures in the order of time, and the program's own lines as one stream, in which equal lines of several ranks
+are merged.
 
 Lines that only some ranks printed, and numbers that differ between ranks in the same line, are kept first.
 """
@@ -26,7 +27,7 @@ _TOLD_ELSEWHERE = QUIET | {
     LogKind.GROUP_STATUS, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.COLLECTIVE_STACK, LogKind.WATCHDOG_DIED,
 }  # fmt: skip
 _ENDS = (LogKind.LEAVING, LogKind.LEFT)
-"""Of each the first line is enough."""
+"""For each of these the first line is enough."""
 _START = re.compile(
     r"^[\[(]?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[\])]?[ ,|:-]*|^\d\d:\d\d:\d\d(?:[.,]\d{1,9})?[ ,|:-]+"
 )
@@ -41,7 +42,7 @@ def read_clock(text: str | None) -> Clock | None:
 
 
 def without_start(text: str) -> str:
-    """Without the time at its beginning, and otherwise as printed: it is what an agent quotes."""
+    """Without the time at its start, and otherwise as printed: agents quote it."""
     return _START.sub("", text)
 
 
@@ -60,11 +61,11 @@ class _Told:
     ranks: set[int] = field(default_factory=set)
     last: Clock | None = None
     works: dict[int | None, set[int]] = field(default_factory=dict)
-    """Calls that timed out, by number, with the ranks that say so."""
+    """Calls that timed out, by number, with the ranks that report it."""
 
 
 def tell_failures(case: Case) -> Iterator[str]:
-    """The earliest first. The same of several ranks is one line, with the first place where it stands."""
+    """The earliest first. The same line from several ranks is shown once, with the first place where it occurs."""
     found: dict[object, _Told] = {}
     for event, when in _dated(case.incident.capture.events):
         if event.kind in _TOLD_ELSEWHERE or (event.kind is LogKind.STORE and event.exception is None):
@@ -125,7 +126,7 @@ def _tell_works(work: Work, ranks: dict[int | None, set[int]]) -> str:
 
 @dataclass(slots=True)
 class Row:
-    """The same line, by its form, of several ranks: one moment of the program."""
+    """The same line, by its form, on several ranks: one moment of the program."""
 
     form: str
     says: dict[tuple[str, ...], list[tuple[int, str, int, str]]] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class Row:
     clocks: dict[int, Clock] = field(default_factory=dict)
     at: tuple[object, ...] = ()
     differs_always: bool = False
-    """Lines of this form have other numbers on every rank, whenever they come: that is a matter of course."""
+    """Lines of this form have other numbers on every rank each time, so the difference means nothing."""
 
     @property
     def ranks(self) -> set[int]:
@@ -141,14 +142,14 @@ class Row:
 
 
 _MANY = 150_000
-"""Lines that are compared, of all ranks together."""
+"""Limit on compared lines, of all ranks together."""
 _VARIANTS = 4
 _NOBODY = -1
-"""In place of a rank, for lines whose rank is unknown."""
+"""Used in place of a rank for lines whose rank is unknown."""
 
 
 def tell_printed(case: Case) -> Iterator[str]:
-    """In the order of time; lines that repeat on all ranks are left out except for the first and the last."""
+    """In the order of time; of lines that repeat on all ranks only the first and the last are kept."""
     rows, heard = _read_rows(case)
     kept = _weigh(rows, heard)
     for row in kept:
@@ -178,7 +179,7 @@ def _read_rows(case: Case) -> tuple[list[Row], set[int]]:
 
 
 def _of_nobody(capture: Capture) -> Iterator[tuple[str, int, PrintedLine]]:
-    """Lines of which nothing says who printed them, such as those of one console of all ranks."""
+    """Lines whose rank is not known, such as those of one console for all ranks."""
     owned: dict[str, set[int | None]] = defaultdict(set)
     for file, rank in capture.logs:
         owned[file].add(rank)
@@ -188,7 +189,7 @@ def _of_nobody(capture: Capture) -> Iterator[tuple[str, int, PrintedLine]]:
 
 
 def _first_failures(events: Iterable[LogEvent]) -> dict[str, int]:
-    """By file. Lines without a time after it are mostly the rest of an error, which is told elsewhere."""
+    """By file. Lines without a time after it mostly belong to an error that is reported elsewhere."""
     found: dict[str, int] = {}
     for event in events:
         if event.is_failure:
@@ -197,7 +198,7 @@ def _first_failures(events: Iterable[LogEvent]) -> dict[str, int]:
 
 
 def _rows_of(form: str, told: dict[int, list[tuple[tuple[str, ...], str, int, str, Clock | None]]]) -> Iterator[Row]:
-    """Lines belong together by a number that rises on every rank, such as the step; else by how manieth they are."""
+    """Lines belong together if they share a number that rises on every rank, such as the step; else by their ordinal."""
     widths = {len(values) for said in told.values() for values, *_ in said}
     width = widths.pop() if len(widths) == 1 else 0
     step = next((c for c in range(width) if all(_rises([v[c] for v, *_ in said]) for said in told.values())), None)
@@ -218,7 +219,9 @@ def _rises(numbers: Sequence[str]) -> bool:
 
 
 def _weigh(rows: Sequence[Row], heard: set[int]) -> list[Row]:
-    """Of each form: where ranks differ although they agree elsewhere, the first and the last; and what only some printed."""
+    """For each form: the first and last place at which ranks differ although they agree elsewhere; and lines that only some ranks
+    printed.
+    """
     forms: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         forms[row.form].append(row)

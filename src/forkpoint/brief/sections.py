@@ -7,7 +7,7 @@ from typing import Final
 LIMIT: Final = 8000
 """Characters of a brief, unless another number is asked for."""
 _TAIL = 110
-"""Characters kept for saying what a part leaves out."""
+"""Characters reserved to say what a part leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +15,11 @@ class BriefPart:
     name: str
     title: str
     lines: tuple[str, ...]
-    """In the order in which they are shown; the first decide most."""
+    """In the order in which they are shown; the first are the most decisive."""
     share: int
-    """Of the characters, in proportion to the shares of the others."""
+    """Its share of the characters, relative to the shares of the others."""
     fit: Callable[[int], tuple[str, ...]] | None = field(default=None, compare=False)
-    """Chooses lines for a number of characters, where it is not the last ones that can go."""
+    """Chooses lines for a number of characters, for parts whose last lines are not simply the ones to drop."""
 
     @property
     def needs(self) -> int:
@@ -27,7 +27,7 @@ class BriefPart:
 
 
 def share_out(parts: Sequence[BriefPart], limit: int, first: Sequence[str]) -> dict[str, int]:
-    """Characters for each part: its share, and what others leave over. `first`: who gets that, in this order."""
+    """Characters for each part: its share, and what others do not use. `first`: the parts that get the rest, in this order."""
     whole = sum(part.share for part in parts)
     given = {part.name: min(part.needs, part.share * limit // whole) for part in parts}
     spare = limit - sum(given.values())
@@ -41,7 +41,7 @@ def share_out(parts: Sequence[BriefPart], limit: int, first: Sequence[str]) -> d
 
 
 def cut_part(part: BriefPart, size: int) -> list[str]:
-    """Its title and as many lines as fit, and what was left out."""
+    """Its title and as many lines as fit, and how much was left out."""
     if not part.lines:
         return []
     if part.needs <= size:

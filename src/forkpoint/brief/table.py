@@ -1,4 +1,6 @@
-"""One group as a table: a row per seq, ranks that did the same together; the last row that agrees, the first that differs."""
+"""One group as a table: a row per seq, in which ranks that did the same share a cell; shows the last row that agrees and the
+first that differs.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,7 +70,7 @@ def _usual_seq(case: Case, group: GroupTimeline, alike: "Alike") -> int:
 @dataclass(frozen=True, slots=True)
 class Alike:
     last: int | None
-    """The last row in which all members with a dump recorded the same; None: there is no such row."""
+    """The last row in which all members with a dump recorded the same; None if there is none."""
     first_differing: int | None
     furthest: int
 

@@ -1,4 +1,4 @@
-"""The verdict as a claim, the hypotheses with what speaks for and against each, and the files that were read."""
+"""The verdict as a claim, the hypotheses with what supports and contradicts each, and the files that were read."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -65,7 +65,7 @@ def _fork(verdict: Verdict) -> Iterator[str]:
 
 
 def tell_hypotheses(case: Case) -> Iterator[str]:
-    """All of them, then the evidence of each: if room is short, that goes before an alternative does."""
+    """All of them, then the evidence of each: if space is short, evidence is dropped before an alternative is."""
     verdict = case.verdict
     undecided = verdict.cause is Cause.INCONCLUSIVE
     for number, one in enumerate(verdict.hypotheses[:_HYPOTHESES], start=1):
@@ -87,7 +87,7 @@ def tell_hypotheses(case: Case) -> Iterator[str]:
 
 
 def _weighed(case: Case) -> Iterator[str]:
-    """Evidence that was shown before is named, not repeated."""
+    """Evidence that was shown before is referred to, not repeated."""
     hypotheses = case.verdict.hypotheses
     seen: dict[Evidence, str] = {}
     for number, one in enumerate(hypotheses, start=1):

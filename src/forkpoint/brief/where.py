@@ -1,4 +1,4 @@
-"""Who is where: ranks that made the same last call and whose threads are in the same place share an entry."""
+"""Which rank is where: ranks that made the same last call and whose threads are in the same place share an entry."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,10 +26,10 @@ _LONG = 120
 
 @dataclass(slots=True)
 class Standing:
-    """Ranks that stand alike."""
+    """Ranks that are in the same place."""
 
     calls: tuple[Position, ...]
-    """Of the first of them: its open calls, else the last one it finished."""
+    """Those of the first rank: its open calls, else the last one that it finished."""
     are_open: bool
     live: tuple[LiveStack, ...]
     ranks: list[int] = field(default_factory=list)
@@ -60,7 +60,7 @@ def find_standings(case: Case) -> list[Standing]:
 
 
 def find_last_finished(timeline: Timeline, ranks: set[int]) -> dict[int, Position]:
-    """The last call of ranks with no open one."""
+    """The last call of ranks without an open one."""
     found: dict[int, Position] = {}
 
     def take(rank: int, track: Track, group: ProcessGroup, channel: tuple[int, int] | None) -> None:
@@ -79,7 +79,7 @@ def find_last_finished(timeline: Timeline, ranks: set[int]) -> dict[int, Positio
 
 
 def _call_key(call: Position) -> tuple[object, ...]:
-    """Without number and sizes, which are told per rank: at one line of the program ranks may be in different rounds."""
+    """Without number and sizes, which are shown per rank: ranks at the same line of the program may be in different rounds."""
     dtypes = tuple((one.op, one.input_dtypes) for one in call.op.signatures)
     return (dtypes, call.op.state, call.op.stack, call.channel is not None)
 
@@ -138,7 +138,7 @@ def _last_words(case: Case, ranks: Sequence[int]) -> Iterator[str]:
 
 
 def _tell_slots(one: Standing, number: int) -> str:
-    """The call and its number; what differs between ranks of one standing is told for each, or for an example of many."""
+    """The call and its number; what differs between ranks of one entry is shown for each, or for one example of many."""
     told = {(what, slot): ranks for (of, what, slot), ranks in one.slots.items() if of == number}
     whats, slots = list(dict.fromkeys(what for what, _ in told)), list(dict.fromkeys(slot for _, slot in told))
     if len(told) == 1:

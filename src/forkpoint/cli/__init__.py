@@ -49,11 +49,11 @@ def __getattr__(name: str) -> object:
 
 _log = logging.getLogger(__name__)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A disk, or what stands in for one, is full."""
+"""A disk, or whatever replaces one, is full."""
 _USAGE, _UNREADABLE, _CRASHED = 2, 3, 70
 _FEW_COLLECTIONS = 200_000
-"""Objects made between two searches for garbage. Imports and a small diagnosis make 40,000 and hardly any garbage; one search
-among them takes as long as reading eight dumps.
+"""Number of objects created between two garbage collections. Imports and a small diagnosis create 40,000 objects and hardly any
+garbage; one collection among them takes as long as reading eight dumps.
 """
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 
@@ -73,7 +73,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def build_parsers(words: Sequence[str] | None = None) -> Parsers:
-    """`words`: the command line. If it begins with a command, only that one is there, which saves time; None: all are."""
+    """`words`: the command line. If it starts with a command, only that command's parser is built, which saves time; None builds
+    all.
+    """
     parser = _Parser(
         prog="forkpoint",
         description="Find the earliest point where the ranks of a distributed training job stopped agreeing.",
@@ -118,11 +120,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end(code: int) -> None:
-    """Ends like the interpreter, but without taking all objects apart: that takes 5 to 10 ms, and copies memory that the reading
-    child shared. Returns where that would skip something: a thread that still runs, a stream that cannot be written to the end.
+    """Ends like the interpreter, but without freeing all objects: that takes 5 to 10 ms, and copies memory that is shared with
+    the reading child. Returns if that would skip something: a thread that is still running, a stream that cannot be flushed.
     """
     if threading.active_count() > 1:
-        gc.freeze()  # spares it Python's last search for garbage
+        gc.freeze()  # spares it Python's last garbage collection
         return
     with suppress(OSError, ValueError):
         atexit._run_exitfuncs()  # noqa: SLF001 - what the interpreter calls

@@ -230,7 +230,7 @@ def _process(text: str) -> tuple[int | None, int]:
     rank, equals, pid = text.rpartition("=")
     if not (pid.isascii() and pid.isdecimal()) or (equals and not (rank.isascii() and rank.isdecimal())):
         if Path(text).is_dir():
-            raise ArgumentTypeError(f"{text} is a folder; what a job left is read by forkpoint diagnose {text}")
+            raise ArgumentTypeError(f"{text} is a folder; to read what a job left, run forkpoint diagnose {text}")
         chosen = f"did you mean --job {Path(text).name}? It chooses a job by its script, port or id"
         raise ArgumentTypeError(f"{text}: must be PID, or RANK=PID; {chosen}")
     return (int(rank) if equals else None), int(pid)

@@ -8,14 +8,14 @@ from forkpoint.cli.output import Progress, import_numpy, say_problems
 from forkpoint.errors import UsageError
 
 _DESCRIPTION = """\
-Print in one short answer what an expert would read of an incident: the verdict
-as a claim, the other hypotheses with what speaks for and against each, where
-every cohort of ranks stands, what logs say side by side, the calls around the
-fork, and the source of all these places. By cohort, so that 10,000 ranks take as
-much room as 4. Secrets are masked; hosts and people get pseudonyms.
+Print in one short answer what an expert would read about an incident: the verdict
+as a claim, the other hypotheses with the evidence for and against each, where
+every cohort of ranks is, what logs say side by side, the calls around the fork,
+and the source of all these places. By cohort, so 10,000 ranks take as much space
+as 4. Secrets are masked; hosts and people get pseudonyms.
 
-What does not fit is counted, and --part prints one part in full. For a coding
-agent this one command is the place to begin.
+What does not fit is counted, and --part prints one part in full. A coding agent
+should start with this one command.
 
 exit codes:
   0  printed

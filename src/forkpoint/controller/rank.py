@@ -15,7 +15,7 @@ from forkpoint.controller.answers import Hello, Raised, RecorderLook, Returned, 
 MAX_ERROR = 200
 """Characters: one sentence. The traceback has the full text."""
 
-# torch is imported where it is used: the controller's own process does without it.
+# torch is imported where it is used: the controller's own process works without it.
 
 
 class RankActor(Actor):

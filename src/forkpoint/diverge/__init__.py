@@ -1,4 +1,4 @@
-"""Stage 4: Timeline, Partings -> Divergences. Finds the earliest parting by following who waits for whom.
+"""Stages 3 and 4: Timeline -> Partings -> Divergences. Finds the earliest parting by following who waits for whom.
 
 A rank that waits in one group for a rank that is blocked in another is a victim: blame follows the waits to their end.
 """
@@ -6,11 +6,13 @@ A rank that waits in one group for a rank that is blocked in another is a victim
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pending
 from forkpoint.diverge.counted import find_counted
 from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
-from forkpoint.diverge.replicas import Leaving, Replicas
+from forkpoint.diverge.replicas import Leaving, Replicas, left_replicas, left_unseen
 from forkpoint.diverge.rings import (
     from_one_line,
     from_other_sites,
@@ -22,15 +24,132 @@ from forkpoint.diverge.rings import (
     odd_by_habit,
 )
 from forkpoint.diverge.skipped import find_skipped
+from forkpoint.diverge.slots import differing_seqs, token_at
 from forkpoint.diverge.waits import Wait, Waiting, Waits, find_cycle, find_waits
+from forkpoint.model.entries import Tables
 from forkpoint.model.frames import in_two_threads
 from forkpoint.model.incident import Divergence, Parting, PartingKind, Shift
-from forkpoint.model.timeline import Gap, GroupTimeline, Position, Timeline
+from forkpoint.model.op import Ints
+from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
 from forkpoint.model.trace import Track
-from forkpoint.model.world import ProcessGroup
 
-_MOST_UNSEEN = 64
-"""Ranks without a dump whose partners are compared with their replicas."""
+# ---------------------------------------------------------------------------------------------------------------------
+# Stage 3: the slots in which ranks did different things. Nothing is judged here.
+
+
+def find_partings(timeline: Timeline) -> tuple[Parting, ...]:
+    """For each group and channel, the slots in which its members did different things. Waits are examined later."""
+    found: list[Parting] = []
+    differing = _DifferingSlots(timeline.tables)
+    for group in timeline.groups:
+        found += _metadata_partings(group, differing.of(group), timeline)
+        found += _volume_partings(group, timeline)
+    return (*found, *_message_partings(timeline))
+
+
+class _DifferingSlots:
+    """The first slot of a group in which tracks differ. Groups with the same kinds of tracks are compared only once."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._known: dict[frozenset[int], int | None] = {}
+
+    def of(self, group: GroupTimeline) -> int | None:
+        kinds = frozenset(kind for kind, _ in group.kinds)
+        if kinds not in self._known:
+            tracks = (group.track(rank) for _, rank in group.kinds)
+            differing = differing_seqs((track for track in tracks if track), self._tables)
+            self._known[kinds] = int(differing[0]) if differing.size else None
+        return self._known[kinds]
+
+
+def _metadata_partings(group: GroupTimeline, seq: int | None, timeline: Timeline) -> list[Parting]:
+    if seq is None:
+        return []
+    tracks = ((r, t) for r in group.traces if (t := group.track(r)))
+    tokens = {r: t for r, track in tracks if (t := token_at(track, seq, timeline.tables)) is not None}
+    return [Parting(PartingKind.METADATA, group.group, None, seq, _by_token(tokens))]
+
+
+def _by_token(tokens: dict[int, int]) -> tuple[tuple[int, ...], ...]:
+    """Groups of ranks with equal tokens, the largest first."""
+    found: dict[int, list[int]] = {}
+    for rank, token in sorted(tokens.items()):
+        found.setdefault(token, []).append(rank)
+    return tuple(tuple(ranks) for ranks in sorted(found.values(), key=lambda ranks: (-len(ranks), ranks)))
+
+
+def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
+    """all_to_all: all members together must receive as many elements as they send. Needs every member's dump."""
+    everyone = timeline.unseen == 0 and len(timeline.traces) == len(timeline.world)
+    if not group.is_uneven or not (group.group.declared or everyone):
+        return _lone_sender(group)
+    volumes = {rank: v for rank, trace in group.traces.items() if (v := trace.volumes)}
+    seq = _first_unbalanced([(v.seqs, v.sent - v.received) for v in volumes.values()])
+    if seq is None:
+        return _lone_sender(group)
+    sides: dict[tuple[int, int], list[int]] = {}
+    for rank, v in volumes.items():
+        for at in np.flatnonzero(v.seqs == seq):
+            sides.setdefault((int(v.sent[at]), int(v.received[at])), []).append(rank)
+    ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), ranks))
+    return [Parting(PartingKind.VOLUME, group.group, None, seq, tuple(map(tuple, ordered)))]
+
+
+_LEAST_SENDERS = 3
+"""Minimum number of members with dumps: of two, either could be the one that changed its amount."""
+
+
+def _lone_sender(group: GroupTimeline) -> list[Parting]:
+    """For an all_to_all in which some members have no dump, so that the amounts cannot be summed. A rank decides what it
+    sends; its peers decide what it receives. If all known members always sent and received one amount, and in the pending
+    call one of them sends another amount while all receive the usual one, that rank is the odd one.
+    """
+    seq = first_pending(group)
+    told = {rank: v for rank, trace in group.traces.items() if (v := trace.volumes) and (v.seqs == seq).any()}
+    if seq is None or len(told) < _LEAST_SENDERS or len(told) == len(group.group.ranks):
+        return []
+    before = [amounts[v.seqs < seq] for v in told.values() for amounts in (v.sent, v.received)]
+    usual = np.unique(np.concatenate(before))
+    at = {rank: (int(v.sent[v.seqs == seq][0]), int(v.received[v.seqs == seq][0])) for rank, v in told.items()}
+    odd = tuple(rank for rank, (sent, _) in at.items() if usual.size == 1 and sent != usual[0])
+    if len(odd) != 1 or any(received != usual[0] for _, received in at.values()):
+        return []
+    others = tuple(rank for rank in sorted(told) if rank not in odd)
+    return [Parting(PartingKind.VOLUME, group.group, None, seq, (others, odd), odd)]
+
+
+def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:
+    """The first slot in which the totals sent and received differ, among the slots that all members hold."""
+    common = kept[0][0]
+    if all(np.array_equal(seqs, common) for seqs, _ in kept):  # the usual case
+        bad = common[np.sum([more for _, more in kept], axis=0) != 0]
+        return int(bad[0]) if bad.size else None
+    seqs = np.concatenate([seqs for seqs, _ in kept])
+    slots, which, holders = np.unique(seqs, return_inverse=True, return_counts=True)
+    excess = np.zeros(len(slots), np.int64)
+    np.add.at(excess, which, np.concatenate([more for _, more in kept]))
+    bad = slots[(holders == len(kept)) & (excess != 0)]
+    return int(bad[0]) if bad.size else None
+
+
+def _message_partings(timeline: Timeline) -> list[Parting]:
+    """Sender and receiver disagree on the size of the n-th message; needs both ends counted from the first."""
+    found: dict[int, int] = {}
+    for channel, alike in timeline.channels.by_kind():
+        if channel.counted and channel.sent and channel.received:
+            differing = differing_seqs((channel.sent, channel.received), timeline.tables)
+            found.update(dict.fromkeys(alike, int(differing[0])) if differing.size else {})
+    return [_message_parting(timeline.channels[index], seq) for index, seq in sorted(found.items())]
+
+
+def _message_parting(channel: Channel, seq: int) -> Parting:
+    ends = (channel.source, channel.destination)
+    return Parting(PartingKind.MESSAGE, channel.group, ends, seq, ((channel.source,), (channel.destination,)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Stage 4: the parting that came first, or the place where the waits end.
 
 
 def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple[Divergence, ...]:
@@ -43,7 +162,7 @@ def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple
     passing = [d for d in found if d not in lasting]
     hang = _from_waits(waits, timeline) if waits else find_counted(timeline)
     open_hang = hang if hang and not hang.odd else None
-    left = open_hang and (_left_replicas(open_hang, waits, timeline) or _left_unseen(open_hang, waits, timeline))
+    left = open_hang and (left_replicas(open_hang, waits, timeline) or left_unseen(open_hang, waits, timeline))
     ordered = sorted(lasting, key=lambda d: _when(d, timeline))
     return (*ordered, *(d for d in (left, hang) if d), *passing)
 
@@ -129,61 +248,6 @@ def _message_counts(timeline: Timeline, waits: Waits) -> list[Divergence]:
     ]
 
 
-def _left_replicas(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
-    """The one end of a hanging channel that did not do what its replicas did; None if there are several."""
-    held = [waits[r].position for r in hang.cycle] if hang.cycle else _at_channel(hang, timeline)
-    ends = {(rank, p.group) for p in held if p.channel for rank in p.channel if rank in timeline.positions}
-    return _left_at(ends, timeline)
-
-
-def _left_unseen(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
-    """The hang ends at ranks of which no dump shows where they are. They may wait for a message that was skipped: the one rank with
-    which one of them exchanges messages and that did not do what its replicas did; None if there are several.
-    """
-    if hang.how is not PartingKind.ABSENCE or hang.channel or hang.sides[1:]:
-        return None
-    ends = [w for w in waits.waiting if not w.held.on]
-    others = dict.fromkeys(rank for w in ends for rank in w.held.unknown if rank not in hang.unknown)
-    for unseen in (hang.unknown, tuple(others)[:_MOST_UNSEEN]):
-        channels = timeline.channels.of_ranks(unseen)
-        partners = {(r, c.group) for c in channels for r in (c.source, c.destination) if r in timeline.positions}
-        found = _left_at(partners, timeline)
-        if found is not None and not set(found.channel or ()).isdisjoint(unseen):
-            return found
-    return None
-
-
-def _left_at(ends: Iterable[tuple[int, ProcessGroup]], timeline: Timeline) -> Divergence | None:
-    """Ends of channels, each with the channel's group."""
-    replicas = Replicas(timeline)
-    found = [leaving for rank, group in sorted(ends) if (leaving := replicas.find_leaving(rank, group))]
-    if len(found) != 1 or found[0].channel is None:
-        return None
-    leaving, ends_of_channel = found[0], found[0].channel
-    group = next(group for rank, group in ends if rank == leaving.rank)
-    channel = timeline.of_channel(group, ends_of_channel)
-    number = first_pending(channel)
-    numbered = channel.counted or not leaving.by
-    return build_divergence(
-        PartingKind.MESSAGE,
-        channel,
-        number,
-        timeline,
-        sides=((channel.source,), (channel.destination,)),
-        hang=number,
-        odd=(leaving.rank,),
-        shift=Shift((leaving.rank,), leaving.by, (number or 0) if numbered else 0) if leaving.by else None,
-        numbered=numbered,
-    )
-
-
-def _at_channel(hang: Divergence, timeline: Timeline) -> list[Position]:
-    ends = hang.channel or ()
-    return [
-        p for r in ends for p in timeline.positions.get(r, ()) if (p.group, p.channel) == (hang.group, hang.channel)
-    ]
-
-
 def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
     """At a call that ranks have passed without making it; else where the waits end: in a ring, at ranks that wait for nobody, in a slot
     that does not finish, or at ranks without a dump.
@@ -264,7 +328,7 @@ def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> t
 
 
 def _stands_in_extra(rank: int, left: Leaving | None, waits: Waits, timeline: Timeline) -> bool:
-    """The rank waits in the collective that it made too many: the fork is there, not where it is missed because of it."""
+    """The rank waits in the collective that it made too many: the fork is there, not where it is missing because of it."""
     stand = waits.stand(rank)
     added = left is not None and left.by is not None and left.by < 0 and left.at == stand.record_id
     return stand.channel is None and (added or is_made_again(rank, waits[rank], timeline))

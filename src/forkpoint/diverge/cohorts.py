@@ -1,30 +1,15 @@
-"""Stage 3: Timeline -> Partings. Groups ranks that behaved the same at a slot into cohorts; also builds divergences."""
+"""Cohorts: the ranks that behaved the same at a slot. Also builds divergences from them."""
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forkpoint.diverge.slots import differing_seqs, token_at
+from forkpoint.diverge.slots import token_at
 from forkpoint.model.entries import Tables
-from forkpoint.model.incident import Cohort, Divergence, Parting, PartingKind, Role, Shift
-from forkpoint.model.op import SIZES_FREE, Ints, Op, OpState, Signature, Stack
+from forkpoint.model.incident import Cohort, Divergence, PartingKind, Role, Shift
+from forkpoint.model.op import SIZES_FREE, Op, OpState, Signature, Stack
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
 from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Stage 3: Timeline -> Partings. Ranks that behaved the same at a slot form a cohort; a slot with several kinds of behaviour
-# is a parting. Nothing is judged here: the partings of all groups and channels are listed.
-
-
-def find_partings(timeline: Timeline) -> tuple[Parting, ...]:
-    """For each group and channel, the slots in which its members did different things. Waits are examined later."""
-    found: list[Parting] = []
-    differing = _DifferingSlots(timeline.tables)
-    for group in timeline.groups:
-        found += _metadata_partings(group, differing.of(group), timeline)
-        found += _volume_partings(group, timeline)
-    return (*found, *_message_partings(timeline))
 
 
 def cohorts_at(group: GroupTimeline, seq: int, timeline: Timeline) -> tuple[Cohort, ...]:
@@ -143,107 +128,6 @@ def _cohort(behaviour: _Behaviour, ranks: tuple[int, ...]) -> Cohort:
         thread=behaviour.thread,
         where=behaviour.where,
     )
-
-
-class _DifferingSlots:
-    """The first slot of a group in which tracks differ. Groups with the same kinds of tracks are compared only once."""
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self._known: dict[frozenset[int], int | None] = {}
-
-    def of(self, group: GroupTimeline) -> int | None:
-        kinds = frozenset(kind for kind, _ in group.kinds)
-        if kinds not in self._known:
-            tracks = (group.track(rank) for _, rank in group.kinds)
-            differing = differing_seqs((track for track in tracks if track), self._tables)
-            self._known[kinds] = int(differing[0]) if differing.size else None
-        return self._known[kinds]
-
-
-def _metadata_partings(group: GroupTimeline, seq: int | None, timeline: Timeline) -> list[Parting]:
-    if seq is None:
-        return []
-    tracks = ((r, t) for r in group.traces if (t := group.track(r)))
-    tokens = {r: t for r, track in tracks if (t := token_at(track, seq, timeline.tables)) is not None}
-    return [Parting(PartingKind.METADATA, group.group, None, seq, _by_token(tokens))]
-
-
-def _by_token(tokens: dict[int, int]) -> tuple[tuple[int, ...], ...]:
-    """Groups of ranks with equal tokens, the largest first."""
-    found: dict[int, list[int]] = {}
-    for rank, token in sorted(tokens.items()):
-        found.setdefault(token, []).append(rank)
-    return tuple(tuple(ranks) for ranks in sorted(found.values(), key=lambda ranks: (-len(ranks), ranks)))
-
-
-def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
-    """all_to_all: all members together must receive as many elements as they send. Needs every member's dump."""
-    everyone = timeline.unseen == 0 and len(timeline.traces) == len(timeline.world)
-    if not group.is_uneven or not (group.group.declared or everyone):
-        return _lone_sender(group)
-    volumes = {rank: v for rank, trace in group.traces.items() if (v := trace.volumes)}
-    seq = _first_unbalanced([(v.seqs, v.sent - v.received) for v in volumes.values()])
-    if seq is None:
-        return _lone_sender(group)
-    sides: dict[tuple[int, int], list[int]] = {}
-    for rank, v in volumes.items():
-        for at in np.flatnonzero(v.seqs == seq):
-            sides.setdefault((int(v.sent[at]), int(v.received[at])), []).append(rank)
-    ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), ranks))
-    return [Parting(PartingKind.VOLUME, group.group, None, seq, tuple(map(tuple, ordered)))]
-
-
-_LEAST_SENDERS = 3
-"""Minimum number of members with dumps: of two, either could be the one that changed its amount."""
-
-
-def _lone_sender(group: GroupTimeline) -> list[Parting]:
-    """For an all_to_all in which some members have no dump, so that the amounts cannot be summed. A rank decides what it
-    sends; its peers decide what it receives. If all known members always sent and received one amount, and in the pending
-    call one of them sends another amount while all receive the usual one, that rank is the odd one.
-    """
-    seq = first_pending(group)
-    told = {rank: v for rank, trace in group.traces.items() if (v := trace.volumes) and (v.seqs == seq).any()}
-    if seq is None or len(told) < _LEAST_SENDERS or len(told) == len(group.group.ranks):
-        return []
-    before = [amounts[v.seqs < seq] for v in told.values() for amounts in (v.sent, v.received)]
-    usual = np.unique(np.concatenate(before))
-    at = {rank: (int(v.sent[v.seqs == seq][0]), int(v.received[v.seqs == seq][0])) for rank, v in told.items()}
-    odd = tuple(rank for rank, (sent, _) in at.items() if usual.size == 1 and sent != usual[0])
-    if len(odd) != 1 or any(received != usual[0] for _, received in at.values()):
-        return []
-    others = tuple(rank for rank in sorted(told) if rank not in odd)
-    return [Parting(PartingKind.VOLUME, group.group, None, seq, (others, odd), odd)]
-
-
-def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:
-    """The first slot in which the totals sent and received differ, among the slots that all members hold."""
-    common = kept[0][0]
-    if all(np.array_equal(seqs, common) for seqs, _ in kept):  # the usual case
-        bad = common[np.sum([more for _, more in kept], axis=0) != 0]
-        return int(bad[0]) if bad.size else None
-    seqs = np.concatenate([seqs for seqs, _ in kept])
-    slots, which, holders = np.unique(seqs, return_inverse=True, return_counts=True)
-    excess = np.zeros(len(slots), np.int64)
-    np.add.at(excess, which, np.concatenate([more for _, more in kept]))
-    bad = slots[(holders == len(kept)) & (excess != 0)]
-    return int(bad[0]) if bad.size else None
-
-
-def _message_partings(timeline: Timeline) -> list[Parting]:
-    """Sender and receiver disagree on the size of the n-th message; needs both ends counted from the first."""
-    found: dict[int, int] = {}
-    for channel, alike in timeline.channels.by_kind():
-        if channel.counted and channel.sent and channel.received:
-            differing = differing_seqs((channel.sent, channel.received), timeline.tables)
-            found.update(dict.fromkeys(alike, int(differing[0])) if differing.size else {})
-    return [_message_parting(timeline.channels[index], seq) for index, seq in sorted(found.items())]
-
-
-def _message_parting(channel: Channel, seq: int) -> Parting:
-    ends = (channel.source, channel.destination)
-    return Parting(PartingKind.MESSAGE, channel.group, ends, seq, ((channel.source,), (channel.destination,)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

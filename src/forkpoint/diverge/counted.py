@@ -1,7 +1,8 @@
-"""Who waits for whom where dumps hold no entries: `pg_status` still counts how many calls each rank has made and finished in each group.
+"""Who waits for whom if dumps hold no entries: `pg_status` still counts how many calls each rank has made and finished in each
+group.
 
-A counter is a position. A rank that has finished all it has made, in every group, and has made fewer calls than those who wait in a
-group of it, is outside of all communication. A rank that has calls pending waits itself, however few they are.
+A counter is a position. A rank that has finished all its calls in every group, and has made fewer calls than those who wait in
+one of its groups, is outside communication. A rank that has calls pending waits itself, however few they are.
 """
 
 from collections.abc import Iterator
@@ -15,20 +16,20 @@ from forkpoint.model.timeline import GroupTimeline, Timeline
 
 
 class CountedWait(Struct, frozen=True, eq=False):
-    """A call in which members of a group wait, by their counters, and to which others have not come."""
+    """A call in which, by their counters, members of a group wait, and which others have not reached."""
 
     group: GroupTimeline
     seq: int
     present: tuple[int, ...]
-    """Have made this call, and have not finished it."""
+    """Have made this call, and not finished it."""
     absent: tuple[int, ...]
-    """Have made all calls up to this one."""
+    """Have made all calls before this one."""
     unknown: tuple[int, ...]
 
 
 @fact
 def find_counted_waits(timeline: Timeline) -> tuple[CountedWait, ...]:
-    """Empty as soon as one dump holds entries: those tell more."""
+    """Empty if any dump holds entries: those say more."""
     traces = timeline.traces.values()
     if any(trace.entries for trace in traces) or not any(trace.has_counters for trace in traces):
         return ()
@@ -36,8 +37,8 @@ def find_counted_waits(timeline: Timeline) -> tuple[CountedWait, ...]:
 
 
 def find_counted(timeline: Timeline) -> Divergence | None:
-    """The call to which ranks have not come that have nothing pending in any group; None where there are several such calls that
-    miss different ranks, since then either may have come first.
+    """The call that ranks with nothing pending in any group have not reached; None if several such calls lack different ranks,
+    because any of them may have come first.
     """
     waits = find_counted_waits(timeline)
     free = frozenset(r for w in waits for r in w.absent if not has_pending(r, timeline))
@@ -62,13 +63,15 @@ def find_counted(timeline: Timeline) -> Divergence | None:
 
 
 def has_pending(rank: int, timeline: Timeline) -> bool:
-    """By its counters. True where it has none: then nothing shows that it waits for nobody."""
+    """By its counters. True if it has none: then nothing shows that it waits for nobody."""
     counted = [(g.last_enqueued, g.last_completed or 0) for g in timeline.traces[rank].groups if g.last_enqueued]
     return not counted or any(made != done for made, done in counted)
 
 
 def _wait_in(group: GroupTimeline) -> CountedWait | None:
-    """Members have finished the same number of calls, as they must in calls of all: messages are counted by each rank alone."""
+    """Members have finished the same number of calls, as they must if all take part in each; messages are counted by each rank
+    alone.
+    """
     counts = dict(_counts(group))
     pending = [rank for rank, (made, done) in counts.items() if made > done]
     finished = {counts[rank][1] for rank in counts}

@@ -90,7 +90,7 @@ def odd_at_absence(
 
 
 def _regular(side: tuple[int, ...], seq: int, group: GroupTimeline, tables: Tables) -> bool | None:
-    """`continues_pattern` for a side. All its ranks did the same, so the one with the longest record stands for them."""
+    """`continues_pattern` for a side. All its ranks did the same, so the one with the longest record represents them."""
     tracks = [t for r in side if (t := group.track(r))]
     longest = max(tracks, key=lambda t: t.count, default=None)
     return continues_pattern(longest, seq, tables) if longest else None
@@ -145,7 +145,7 @@ def _begins_with(visible: int, usual: Track, other: Track, tables: Tables) -> bo
 
 
 def _may_be_swapped(longer: Tokens, behind: Tokens, by: int) -> bool:
-    """One side goes on with just what it seems to have left out, and from there on both agree: the order may be what differs."""
+    """One side continues with exactly what it seems to have skipped, and from there on both agree: the order may be what differs."""
     length = min(len(longer), len(behind))
     return any(
         (longer[by:end] == behind[: end - by]).all()

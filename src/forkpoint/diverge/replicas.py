@@ -12,7 +12,10 @@ from itertools import islice, takewhile
 from msgspec import Struct
 from msgspec.structs import replace
 
+from forkpoint.diverge.cohorts import build_divergence, first_pending
 from forkpoint.diverge.slots import sequence
+from forkpoint.diverge.waits import Waits
+from forkpoint.model.incident import Divergence, PartingKind, Shift
 from forkpoint.model.timeline import GroupTimeline, Position, Timeline
 from forkpoint.model.world import ProcessGroup
 
@@ -307,3 +310,65 @@ def _peers(row: _Row, group: ProcessGroup, timeline: Timeline) -> tuple[int, int
     called = timeline.tables.signatures.get(row.call, ())
     peers = called[0].peers if called and row.group == group.desc else None
     return peers if peers and max(peers) < len(group.ranks) else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hangs that a comparison of replicas explains.
+
+_MOST_UNSEEN = 64
+"""Ranks without a dump whose partners are compared with their replicas."""
+
+
+def left_replicas(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
+    """The one end of a hanging channel that did not do what its replicas did; None if there are several."""
+    held = [waits[r].position for r in hang.cycle] if hang.cycle else _at_channel(hang, timeline)
+    ends = {(rank, p.group) for p in held if p.channel for rank in p.channel if rank in timeline.positions}
+    return _left_at(ends, timeline)
+
+
+def left_unseen(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
+    """The hang ends at ranks whose position no dump shows. They may wait for a message that was skipped: by the one rank with
+    which one of them exchanges messages and that did not do what its replicas did; None if there are several.
+    """
+    if hang.how is not PartingKind.ABSENCE or hang.channel or hang.sides[1:]:
+        return None
+    ends = [w for w in waits.waiting if not w.held.on]
+    others = dict.fromkeys(rank for w in ends for rank in w.held.unknown if rank not in hang.unknown)
+    for unseen in (hang.unknown, tuple(others)[:_MOST_UNSEEN]):
+        channels = timeline.channels.of_ranks(unseen)
+        partners = {(r, c.group) for c in channels for r in (c.source, c.destination) if r in timeline.positions}
+        found = _left_at(partners, timeline)
+        if found is not None and not set(found.channel or ()).isdisjoint(unseen):
+            return found
+    return None
+
+
+def _left_at(ends: Iterable[tuple[int, ProcessGroup]], timeline: Timeline) -> Divergence | None:
+    """Ends of channels, each with the channel's group."""
+    replicas = Replicas(timeline)
+    found = [leaving for rank, group in sorted(ends) if (leaving := replicas.find_leaving(rank, group))]
+    if len(found) != 1 or found[0].channel is None:
+        return None
+    leaving, ends_of_channel = found[0], found[0].channel
+    group = next(group for rank, group in ends if rank == leaving.rank)
+    channel = timeline.of_channel(group, ends_of_channel)
+    number = first_pending(channel)
+    numbered = channel.counted or not leaving.by
+    return build_divergence(
+        PartingKind.MESSAGE,
+        channel,
+        number,
+        timeline,
+        sides=((channel.source,), (channel.destination,)),
+        hang=number,
+        odd=(leaving.rank,),
+        shift=Shift((leaving.rank,), leaving.by, (number or 0) if numbered else 0) if leaving.by else None,
+        numbered=numbered,
+    )
+
+
+def _at_channel(hang: Divergence, timeline: Timeline) -> list[Position]:
+    ends = hang.channel or ()
+    return [
+        p for r in ends for p in timeline.positions.get(r, ()) if (p.group, p.channel) == (hang.group, hang.channel)
+    ]

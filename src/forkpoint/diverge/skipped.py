@@ -1,8 +1,8 @@
-"""Ranks that have passed a call without making it: they stand where the others stand, with fewer calls behind them.
+"""Ranks that went past a call without making it: they are in the same call as the others, with fewer calls before it.
 
-A host that does not wait for its GPU runs ahead. So a rank may be missing in a call for which its peers wait, and yet have made the
-last call of the step, which its peers made after that one. It has not stayed behind, and its own pending calls do not
-hold it: it left out what the others did in between, or they did too much.
+A host that does not wait for its GPU runs ahead. So a rank may be missing from a call for which its peers wait, and yet have made
+the last call of the step, which its peers made after that one. It is not behind, and its own pending calls do not block it: it
+skipped what the others did in between, or they did too much.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from forkpoint.model.timeline import GroupTimeline, Timeline
 from forkpoint.model.trace import Track
 
 _MOST_SLOTS = 256
-"""Slots with ranks missing that are examined: what parted the ranks shows in the first of them."""
+"""Number of slots with missing ranks to examine: what parted the ranks shows in the first of them."""
 
 
 class _Standing(Struct, frozen=True):
-    """The last call that a rank has made, in a form that is the same in parallel groups."""
+    """The last call that a rank has made, in a form that is equal in parallel groups."""
 
     desc: str
     members: int
@@ -42,7 +42,7 @@ class _Last(Struct, frozen=True):
 
 
 def find_skipped(waits: Waits, timeline: Timeline) -> Divergence | None:
-    """At the slot that was passed first."""
+    """The divergence at the slot that was passed first."""
     groups = {g.group: g for g in timeline.groups}
     slots = (
         w
@@ -99,7 +99,7 @@ def _passed_at(waiting: Waiting, group: GroupTimeline, waits: Waits, timeline: T
 
 
 def _since(usual: Track | None, other: Track | None, seq: int, by: int, tables: Tables) -> int:
-    """The first call that was skipped. Those after it were paired with calls of the others that look the same, until there were none left."""
+    """The first skipped call. Later calls were paired with calls of the others that look the same, until there were none left."""
     if usual is None or other is None:
         return seq
     ours, theirs = sequence(usual, tables), sequence(other, tables)
@@ -112,7 +112,7 @@ def _since(usual: Track | None, other: Track | None, seq: int, by: int, tables: 
 
 
 def _last_call(rank: int, timeline: Timeline) -> _Last | None:
-    """Of all groups; None where its dump does not show where it is."""
+    """Over all groups; None if its dump does not show where it is."""
     if rank not in timeline.positions:
         return None
     held = [(group, track.last) for group in timeline.traces[rank].groups if (track := group.collectives)]
@@ -129,7 +129,7 @@ def _stack_at(seq: int, group: GroupTimeline, rank: int) -> Stack | None:
 
 
 def _beside(group: GroupTimeline, timeline: Timeline) -> Iterator[GroupTimeline]:
-    """Parallel groups, of which another rank's part in the job is known."""
+    """Parallel groups whose corresponding member is known."""
     own = group.group
     found = (
         g
@@ -140,7 +140,9 @@ def _beside(group: GroupTimeline, timeline: Timeline) -> Iterator[GroupTimeline]
 
 
 def _in_other_order(group: GroupTimeline, seq: int, last: _Last, timeline: Timeline) -> bool:
-    """A rank made the last call of the others first, and then this one. So may one that has made only the first of them yet."""
+    """A rank made the last call of the others first, and then this one. A rank that has only made the first of the two so far may
+    be doing the same.
+    """
     kind, standing = (group.group.desc, len(group.group.ranks)), last.standing
     for parallel in (group, *_beside(group, timeline)):
         for rank in parallel.group.ranks:
@@ -160,7 +162,7 @@ def _in_other_order(group: GroupTimeline, seq: int, last: _Last, timeline: Timel
 def _odd(
     present: tuple[int, ...], absent: tuple[int, ...], usual: int, by: int, group: GroupTimeline, timeline: Timeline
 ) -> tuple[int, ...]:
-    """By how many calls ranks had made in this group, and in those beside it, when they came to the last call of all."""
+    """The odd ranks, by the number of calls made in this group and in parallel ones when they reached the last call of all."""
     votes = Counter({usual: len(present), usual - by: len(absent)})
     votes.update(_counts_beside(group, _last_call(present[0], timeline), timeline))
     more, fewer = votes[usual], votes[usual - by]
@@ -171,7 +173,7 @@ def _odd(
 
 
 def _counts_beside(group: GroupTimeline, last: _Last | None, timeline: Timeline) -> Iterator[int]:
-    """Of members of parallel groups that stand at the same call."""
+    """Numbers of calls of the members of parallel groups that are in the same call."""
     for parallel in _beside(group, timeline):
         for rank in parallel.group.ranks:
             track, theirs = parallel.track(rank), _last_call(rank, timeline)

@@ -13,16 +13,18 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.files import is_url
 from forkpoint.evidence.landlock import give_up_rights
 from forkpoint.evidence.messages import ADDERS, DONE, MESSAGE_HEAD, MessageKind, Unsent, message, messages
-from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.shared_buffer import FillingSide, SharedBuffer
 from forkpoint.model.capture import Problem
 from forkpoint.model.layout import I64
+
+if TYPE_CHECKING:
+    from forkpoint.evidence.reading import Reading
 
 MEMORY = 768 << 20
 """Bytes that a child may use in addition to what it had at the fork."""
@@ -31,26 +33,24 @@ CPU_S = 15
 """CPU time for one file at most; a file larger than `_LARGE` bytes gets one more second per `_PER_SECOND` bytes."""
 _LARGE, _PER_SECOND = 64 << 20, 1 << 20
 _SHARE_S, _SHARE_PER_SECOND = 0.25, 3 << 20
-"""What any file may take: somewhat longer than Python needs to decode a dump of its size. Less where `_SHARES_S` says so."""
+"""What any file may take: somewhat longer than Python needs to decode a dump of its size. `_SHARES_S` may reduce it."""
 _SHARES_S = 9.0
-"""What these shares come to at most, for files of `_LARGE` bytes together; one more second per `_PER_SECOND` bytes beyond."""
+"""The sum of these shares is at most this, for files of `_LARGE` bytes together; one more second per `_PER_SECOND` bytes beyond."""
 _SPARE_S = 8.0
-"""What all files together may take beyond their shares: a small file that unpacks to a lot needs it, and ten such files do not get
-ten times as much.
-"""
+"""What all files together may take beyond their shares: a small file that unpacks to a lot needs it, and ten such files share it."""
 _LEAST_S = 0.05
-"""A file that may take less is not read. A child that died is charged as much: starting the next one takes about that."""
+"""A file that may take less is not read. A child that died is charged this much, which is about what starting the next one takes."""
 OUTPUT = 256 << 20
 """Bytes that the children may send, in addition to the size of the files."""
 _STARTS_PROGRAM_S = 0.0005
-"""To start a program takes this process longer."""
+"""The time that this process needs to start a program."""
 _SPARE = struct.Struct("<d")
 _WRITE_AT = 1 << 16
-"""Bytes of messages that are put together before they are written."""
+"""Bytes of messages that are collected before they are written."""
 _PROGRESS_STEP = 1 << 20
 """Bytes between two reports of progress."""
 _PROGRESS_S = 0.1
-"""Seconds between two of files that are smaller."""
+"""Seconds between two reports of progress through smaller files."""
 
 
 File = tuple[str, str]
@@ -62,7 +62,7 @@ Begin = Callable[[str], Count]
 
 
 class ReadOne(Protocol):
-    def __call__(self, file: File, reading: Reading, *, count: Count | None) -> None:
+    def __call__(self, file: File, reading: "Reading", *, count: Count | None) -> None:
         """Adds what a file says, and any problem with it."""
 
 
@@ -70,7 +70,7 @@ def can_confine() -> bool:
     return threading.active_count() == 1
 
 
-def read_confined(files: Sequence[File], reading: Reading, read_one: ReadOne, begin: Begin | None) -> None:
+def read_confined(files: Sequence[File], reading: "Reading", read_one: ReadOne, begin: Begin | None) -> None:
     """Adds what the files say. `begin`: for reporting progress."""
     done, budget = 0, ReadingBudget([_size(path) for path, _ in files])
     while done < len(files):
@@ -120,7 +120,7 @@ class ReadingBudget:
 
 
 def _beyond(size: int) -> float:
-    """Seconds for what is large."""
+    """Seconds added for large inputs."""
     return max(0, size - _LARGE) / _PER_SECOND
 
 
@@ -142,7 +142,7 @@ class _Child:
         self,
         files: Sequence[File],
         first: int,
-        reading: Reading,
+        reading: "Reading",
         read_one: ReadOne,
         budget: ReadingBudget,
         *,
@@ -156,8 +156,8 @@ class _Child:
         self._from = shared.emptying_side()
         self._works = True
 
-    def take(self, files: Sequence[File], done: int, reading: Reading, begin: Begin | None) -> int:
-        """Adds what the child sends until it ends. Returns how many files are done, of which `done` were before."""
+    def take(self, files: Sequence[File], done: int, reading: "Reading", begin: Begin | None) -> int:
+        """Adds what the child sends until it ends. Returns how many files are done; `done` were done before."""
         count = begin(files[done][0]) if begin else None
         for kind, data in self._messages():
             if kind == DONE[0]:
@@ -173,7 +173,7 @@ class _Child:
         return done
 
     def _messages(self) -> Iterator[tuple[int, bytes]]:
-        """Until the child ends. What it had not written to the end is dropped."""
+        """Until the child ends. A message that was not completely written is dropped."""
         pieces, held, needed = list[bytes](), 0, MESSAGE_HEAD.size
         while self._works:
             taken, self._works = self._from.take()
@@ -239,7 +239,7 @@ def _read_statm() -> str:
 def _send_files(  # noqa: PLR0913 - see _Child
     files: Sequence[File],
     first: int,
-    reading: Reading,
+    reading: "Reading",
     read_one: ReadOne,
     to: FillingSide,
     budget: ReadingBudget,
@@ -252,7 +252,7 @@ def _send_files(  # noqa: PLR0913 - see _Child
             raise UnreadableInput("says more than there is room for; the rest of it is left out. Name it alone")
 
     reading.tables.take_fresh()
-    own = Reading(tables=reading.tables, names=reading.names, records=Unsent(), after_part=after_part)
+    own = reading.like_this(Unsent(), after_part)
     sender, cpu = _Sender(to, budget), _Cpu()
     progress = _ProgressSender(to) if counts else None
     for place in range(first, len(files)):
@@ -304,7 +304,7 @@ class _Cpu:
         self._limit = 0
 
     def allow(self, seconds: float) -> None:
-        """The timer ends this process; the limit, in whole seconds, holds for programs that it starts."""
+        """The timer ends this process; the limit, in whole seconds, also applies to programs that it starts."""
         signal.setitimer(signal.ITIMER_PROF, seconds)
         limit = int(self._own_s + seconds) + 2
         if limit != self._limit:
@@ -332,8 +332,8 @@ class _Sender:
         self._budget = budget
         self._told_spare_s = budget.spare_s
 
-    def send(self, own: Reading, *, done: bool = False) -> None:
-        """`done`: the file ends with this."""
+    def send(self, own: "Reading", *, done: bool = False) -> None:
+        """`done`: the end of the file."""
         waiting, size = list[bytes](), 0
         for one in messages(own):
             waiting.append(one)

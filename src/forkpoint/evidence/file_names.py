@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"\d{1,18}")
 _BEFORE = re.compile(r"([A-Za-z]{0,24})[_.=-]{0,2}$")
 _RANK_WORD = re.compile(r"([a-z]{0,12})[_.-]?rank$", re.IGNORECASE)
 _SUFFIXES = re.compile(r"(?:\.[A-Za-z_]+)*$")
-"""Without numbers: `stack.task4` is told apart from others by its number."""
+"""Without numbers: the number in `stack.task4` is what distinguishes it from others."""
 _RANK_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?\d{1,7}", re.IGNORECASE)
 _OTHER_RANKS = frozenset({"local", "node", "machine", "group", "dp", "tp", "pp", "cp", "ep", "mp", "sp"})
 """Words before `rank` that make it something else: the rank of a node, or within a part of the model."""
@@ -183,7 +183,9 @@ _WORDS = re.compile(r"[^/_.=\s-]*[A-Za-z][^/_.=\s-]*")
 
 
 class PathWords:
-    """Ranks by words in the paths of files whose rank is known: a host's name in `trace_rank_cn43_3` tells whose `cn43/stacks.txt` is."""
+    """Ranks by words in the paths of files whose rank is known: the host's name in `trace_rank_cn43_3` shows whose
+    `cn43/stacks.txt` is.
+    """
 
     def __init__(self, known: Iterable[tuple[str, int]]) -> None:
         self._ranks: dict[str, set[int]] = defaultdict(set)
@@ -192,7 +194,7 @@ class PathWords:
                 self._ranks[word].add(rank)
 
     def rank(self, path: str) -> int | None:
-        """The only one that its words point to, each by itself."""
+        """The rank to which each of its words points, if there is just one."""
         found = {next(iter(ranks)) for word in _words(path) if len(ranks := self._ranks.get(word, set())) == 1}
         return next(iter(found)) if len(found) == 1 else None
 

@@ -1,7 +1,8 @@
-"""Takes from a process what a reader of files does not need: changing files, and the network. Needs Linux 5.13 or later.
+"""Takes away rights that a process that only reads files does not need: changing files, and the network. Needs Linux 5.13 or
+later.
 
-Landlock is three system calls whose numbers are the same on every machine. It cannot be undone, and holds for programs that
-the process starts. Where the kernel does not have it, nothing happens.
+Landlock is three system calls whose numbers are the same on every machine. It cannot be undone, and applies to programs that the
+process starts. If the kernel does not have it, nothing happens.
 """
 
 import ctypes
@@ -14,7 +15,7 @@ _ASK_VERSION = 1
 _BENEATH_PATH = 1
 _WRITE_FILE = 1 << 1
 _CHANGE_FOLDERS = sum(1 << bit for bit in range(4, 13))
-"""Removing and making files, folders, links and devices."""
+"""Removing and creating files, folders, links and devices."""
 _TRUNCATE = 1 << 14
 _TCP = 0b11
 """Binding and connecting."""
@@ -35,7 +36,7 @@ def give_up_rights(*, network: bool) -> bool:
     rules = libc.syscall(_CREATE_RULESET, handled, len(handled), 0)
     if rules < 0:
         return False
-    null = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)  # what programs print is thrown away there
+    null = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)  # what programs print is discarded there
     libc.syscall(_ADD_RULE, rules, _BENEATH_PATH, struct.pack("<Qi", _WRITE_FILE, null), 0)
     done = libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and libc.syscall(_RESTRICT_SELF, rules, 0) == 0
     os.close(null)

@@ -1,18 +1,21 @@
-"""What a child that reads files tells its parent: messages, each with its kind and size before it."""
+"""Messages from the child that reads files to its parent, each preceded by its kind and size."""
 
 import json
 import struct
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from forkpoint.evidence.reading import Reading
 from forkpoint.model.capture import InternalProblem, Problem
 from forkpoint.model.layout import Reader, pack_text
 from forkpoint.model.records import RecordStore, TraceRecord
 
+if TYPE_CHECKING:
+    from forkpoint.evidence.reading import Reading
+
 MESSAGE_HEAD = struct.Struct("<BQ")
 _RECORD = struct.Struct("<qI")
-"""Rank, and size of the name that follows; then comes the record."""
+"""Rank and size of the name; the name and the record follow."""
 
 
 class MessageKind(IntEnum):
@@ -29,10 +32,10 @@ class MessageKind(IntEnum):
     SPARE = 8
 
 
-def messages(own: Reading) -> Iterator[bytes]:
+def messages(own: "Reading") -> Iterator[bytes]:
     if fresh := own.tables.take_fresh():
         yield message(MessageKind.TABLES, fresh)
-    assert isinstance(own.records, Unsent)  # made so in _send_files
+    assert isinstance(own.records, Unsent)  # created in _send_files
     if records := own.records.kept:
         for record in records:
             name = record.file.encode("utf-8", "surrogatepass")
@@ -42,7 +45,7 @@ def messages(own: Reading) -> Iterator[bytes]:
         yield from _rarer_messages(own)
 
 
-def _rarer_messages(own: Reading) -> Iterator[bytes]:
+def _rarer_messages(own: "Reading") -> Iterator[bytes]:
     for text in own.texts:
         yield message(MessageKind.TEXT, _pack(text))
     for name in own.empty:
@@ -86,14 +89,14 @@ def _pack(text: object) -> bytes:
 # Inside the parent: adding what the child sent.
 
 
-def _add_record(data: bytes, reading: Reading) -> None:
+def _add_record(data: bytes, reading: "Reading") -> None:
     rank, size = _RECORD.unpack_from(data)
     begin = _RECORD.size + size
     name = data[_RECORD.size : begin].decode("utf-8", "surrogatepass")
     reading.records.append(TraceRecord(rank, name, data[begin:]))
 
 
-def _add_text(data: bytes, reading: Reading) -> None:
+def _add_text(data: bytes, reading: "Reading") -> None:
     import msgspec  # noqa: PLC0415 - for texts alone
 
     from forkpoint.evidence.owners import TextReading  # noqa: PLC0415 - as above
@@ -104,17 +107,17 @@ def _add_text(data: bytes, reading: Reading) -> None:
         reading.texts.append(msgspec.msgpack.decode(data, type=TextReading))
 
 
-def _add_problem(data: bytes, reading: Reading) -> None:
+def _add_problem(data: bytes, reading: "Reading") -> None:
     sent = Reader(data)
     reading.problems.append(Problem(sent.text(), sent.text()))
 
 
-def _add_internal(data: bytes, reading: Reading) -> None:
+def _add_internal(data: bytes, reading: "Reading") -> None:
     sent = Reader(data)
     reading.internal.append(InternalProblem(sent.text(), sent.text(), sent.text()))
 
 
-ADDERS: dict[int, Callable[[bytes, Reading], None]] = {
+ADDERS: "dict[int, Callable[[bytes, Reading], None]]" = {
     MessageKind.TABLES: lambda data, reading: reading.tables.add_stream(data),
     MessageKind.RECORD: _add_record,
     MessageKind.TEXT: _add_text,

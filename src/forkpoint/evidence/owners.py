@@ -25,7 +25,7 @@ class TextReading(Struct):
     of_process: list[tuple[int, LiveStack]] = field(default_factory=list[tuple[int, LiveStack]])
     """(process id, stack) of processes whose rank only another file can tell."""
     unnamed: list[LiveStack] = field(default_factory=list[LiveStack])
-    """Stacks of which nothing in the file, or in its own name, tells the rank."""
+    """Stacks whose rank neither the file nor its name shows."""
     processes: list[OfProcess] = field(default_factory=list[OfProcess])
     """Ranks of processes, according to a log."""
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
@@ -39,7 +39,7 @@ class TextReading(Struct):
     speakers: frozenset[int] = frozenset()
     """Ranks that printed its lines, according to the lines."""
     calls_itself: int | None = None
-    """The number, perhaps a rank, with which each line of the program begins."""
+    """The number, possibly a rank, with which each line of the program starts."""
     remarks: list[Remark] = field(default_factory=list[Remark])
     places: list[RankPlace] = field(default_factory=list[RankPlace])
     states: list[RankStates] = field(default_factory=list[RankStates])
@@ -79,8 +79,8 @@ def _is_part(outer: tuple[int, ...], inner: tuple[int, ...]) -> bool:
 
 
 def place_by_words(texts: Sequence[TextReading]) -> list[TextReading]:
-    """Files of one name in folders side by side, numbered as the workers of one node: where each begins its lines with a number that is
-    as much more in every one of them, it is the rank of that number.
+    """Files with the same name in sibling folders, numbered like the workers of a node: if the lines of each start with a number
+    that exceeds its file's by the same amount in all of them, that number is the rank.
     """
     sides: dict[str, list[TextReading]] = defaultdict(list)
     for text in texts:
@@ -152,8 +152,8 @@ def own_by_speaker(texts: Sequence[TextReading]) -> list[TextReading]:
 
 
 def own_by_number(texts: Sequence[TextReading]) -> list[TextReading]:
-    """If in files of one form the number in the path tells the rank of whoever speaks there (`worker0.log` may be rank 1's, behind a
-    server), it does so in those in which nobody names itself: a process that aborts prints no prefix.
+    """If the number in the path gives the rank of whoever logs there, in files of one form (`worker0.log` may be rank 1's, behind
+    a server), it also does in files in which nobody names itself: a process that aborts prints no prefix.
     """
     forms: dict[str, list[TextReading]] = defaultdict(list)
     for text in texts:
@@ -178,13 +178,13 @@ def own_by_number(texts: Sequence[TextReading]) -> list[TextReading]:
 
 
 _FEW = 2
-"""So many files can have the numbers of ranks by chance: two nodes with a log each, and two ranks."""
+"""This many files can match the numbers of ranks by chance: two nodes with a log each, and two ranks."""
 
 
 def own_by_count(texts: Sequence[TextReading], dumped: frozenset[int]) -> list[TextReading]:
-    """Where a log says how many ranks there are, files of one form that nobody owns are the ranks' own if their numbers are those of
-    ranks and reach the upper half of them: machines with two ranks or more would be numbered in the lower half. So they are if their
-    numbers are just those of the ranks that left dumps.
+    """If a log says how many ranks there are, files of one form without an owner are the ranks' own if their numbers are valid
+    ranks and reach the upper half of them: machines with two ranks or more would be numbered in the lower half. They also are
+    if their numbers are exactly those of the ranks that left dumps.
     """
     worlds = _stated_sizes(texts)
     names = FileNames(text.file for text in texts if text.logs)
@@ -213,14 +213,14 @@ def own_by_count(texts: Sequence[TextReading], dumped: frozenset[int]) -> list[T
 
 
 _ABORTED = "-6"
-"""The exit code of a process that called abort(), which is how C++ ends one whose exception nobody caught."""
+"""The exit code of a process that called abort(), which is how C++ ends a process after an uncaught exception."""
 _ABORT_LINES = 3
-"""`terminate called ...`, `what(): ...`, and one in between."""
+"""`terminate called ...`, `what(): ...`, and one line in between."""
 
 
 def own_by_exit(texts: Sequence[TextReading]) -> list[TextReading]:
-    """C++ prints the words of an abort without a rank. If a launcher's console has them once, and its table says that just one
-    of its processes was ended by SIGABRT, they are that one's.
+    """C++ prints the lines of an abort without a rank. If a launcher's console has them once, and its table says that exactly one
+    of its processes was ended by SIGABRT, they belong to that process.
     """
     return [_with_aborted(text) for text in texts]
 
@@ -242,7 +242,7 @@ def _of_one_rank(text: TextReading) -> bool:
 
 
 def _given_to(text: TextReading, rank: int, lines: range | None = None) -> TextReading:
-    """With what no rank says, in these lines or in all, as the words of this rank."""
+    """Lines without a rank, these or all, become the lines of this rank."""
     given = [e.rank is None and (lines is None or e.line in lines) for e in text.events]
     events = [structs.replace(e, rank=rank) if own else e for e, own in zip(text.events, given, strict=True)]
     return structs.replace(text, events=events)

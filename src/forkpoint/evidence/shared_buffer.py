@@ -1,8 +1,8 @@
 """Memory that a child fills and its parent empties. What the child wrote last is still there after it was killed.
 
 A pipe would lose what the child has not yet flushed, or wake the parent for every file. Here the child wakes its parent only when
-the buffer is full: it sends a byte through one pipe and waits for a byte from another. The child's end closes a pipe; then the
-parent takes the rest.
+the buffer is full: it sends a byte through one pipe and waits for a byte from another. When the child ends, its pipe closes, and
+the parent takes the rest.
 """
 
 import mmap
@@ -13,11 +13,11 @@ from forkpoint.model.layout import U64
 
 _ROOM: Final = 1 << 18
 _BEGIN: Final = U64.size
-"""Before it is the number of bytes in the buffer, written after them."""
+"""The number of bytes in the buffer is stored before this offset, and written after them."""
 
 
 class SharedBuffer:
-    """Made before the fork; then each process keeps one side."""
+    """Created before the fork; then each process keeps one side."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _BEGIN + _ROOM)
@@ -62,7 +62,7 @@ class FillingSide:
             U64.pack_into(self._memory, 0, end)
 
     def hand_over(self) -> None:
-        """Waits until the parent has taken what is here. Raises BrokenPipeError if it does not want more."""
+        """Waits until the parent has taken the content. Raises BrokenPipeError if it does not want more."""
         os.write(self._full, b"\0")
         if not os.read(self._emptied, 1):
             raise BrokenPipeError
@@ -75,7 +75,7 @@ class EmptyingSide:
         self._full, self._emptied = full, emptied
 
     def take(self) -> tuple[bytes, bool]:
-        """Waits until the buffer is full or handed over, or the child has ended. What it held, and whether more may come."""
+        """Waits until the buffer is full or handed over, or the child has ended. Returns its content, and whether more may come."""
         more = os.read(self._full, 1) != b""
         held = min(U64.unpack_from(self._memory)[0], _ROOM)
         taken = self._memory[_BEGIN : _BEGIN + held]

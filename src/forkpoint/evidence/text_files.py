@@ -150,11 +150,13 @@ def _with_words(texts: Sequence[TextReading], traces: Traces) -> tuple[list[Text
 
 
 _COUNTED = 3
-"""Files that must be counted through: two may be any two."""
+"""Minimum number of files that must be numbered consecutively: with two, it may be chance."""
 
 
 def _count_processes(texts: Sequence[TextReading]) -> dict[int, tuple[int, str]]:
-    """Rank and file by process, where nothing says which rank a process is, each file has one, and their names count them."""
+    """Rank and file by process, if nothing says which rank a process is, each file has one process, and the file names number
+    them.
+    """
     names = FileNames(text.file for text in texts)
     found = {
         pid: (rank, t.file) for t in texts for pid, _ in t.of_process if (rank := names.counted(t.file)) is not None
@@ -204,7 +206,7 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
         return reading
     elif looks_like_ras(head):
         reading.remarks += ras_remarks(read_ras(text, name))
-        if _LOG_LINE.search(text):  # a person pasted the answer and the log it belongs to
+        if _LOG_LINE.search(text):  # a person pasted the answer together with the log it belongs to
             _read_log(io.BytesIO(data), text, name, None, reading)
     elif looks_like_stacks(head):
         pid = find_process(text)

@@ -150,7 +150,7 @@ class Session:
         self._guard_store = None
         self._next_try = time.monotonic() + _AGAIN_S
         if self.blind != why:
-            say(f"forkpoint guard: rank {self.rank} is blind: {why}; training goes on unwatched")
+            say(f"forkpoint guard: rank {self.rank} is blind: {why}; training continues unwatched")
         self.blind = why
 
     def _exchange(self, guard_store: GuardStore, beat: Beat) -> None:
@@ -288,7 +288,7 @@ class GuardThread:
         except Exception as error:  # noqa: BLE001 whatever it is, training goes on
             self.died = f"{type(error).__name__}: {error}"
             where = traceback.extract_tb(error.__traceback__)[-1]
-            say(f"forkpoint guard: stopped by its own error ({self.died}, {where.name}); training goes on unwatched")
+            say(f"forkpoint guard: stopped by its own error ({self.died}, {where.name}); training continues unwatched")
 
     def _watch_group(self) -> None:
         """Watches one process group from its creation to its end."""

@@ -1,4 +1,4 @@
-"""Words that hypotheses share: who is meant, what to ask for, and what was not given."""
+"""Phrases that hypotheses share: which ranks are meant, what evidence to ask for, and what is missing."""
 
 from forkpoint.judge.cite import live_stack
 from forkpoint.model.headline import plain_ranks
@@ -6,7 +6,7 @@ from forkpoint.model.incident import Incident
 from forkpoint.model.world import format_ranks, name_ranks
 
 Sides = tuple[tuple[int, ...], ...]
-"""Ranks of which one side is at fault."""
+"""Sets of ranks, one of which is at fault."""
 
 
 def who_is_meant(named: tuple[int, ...], sides: Sides) -> str:
@@ -23,7 +23,7 @@ def who_is_meant(named: tuple[int, ...], sides: Sides) -> str:
 
 
 def is_or_are(named: tuple[int, ...]) -> str:
-    """Of several sides one is meant."""
+    """`is` or `are` for `name_ranks(ranks)`; with several sides only one of them is meant."""
     return "are" if len(named) > 1 else "is"
 
 
@@ -32,7 +32,7 @@ def whom_to_ask(named: tuple[int, ...], sides: Sides) -> str:
 
 
 def end_of_log(ranks: tuple[int, ...], incident: Incident) -> str:
-    """A log that was given and does not decide is not asked for again."""
+    """The request for a log's end. Empty if the log was given: it did not decide, so asking again does not help."""
     whose = name_ranks(ranks) if ranks else "every rank that printed nothing"
     wanted = "the exit code" if _are_heard(ranks, incident) else "the last 50 lines of the log"
     return f"{wanted} of {whose}{on_hosts(ranks, incident)}, and `dmesg -T | tail -50` there"
@@ -75,7 +75,7 @@ def on_hosts(ranks: tuple[int, ...], incident: Incident) -> str:
 
 
 def what_is_lacking(ranks: tuple[int, ...], incident: Incident) -> tuple[str, ...]:
-    """What of these ranks was not given."""
+    """Which evidence of these ranks is missing."""
     traces, heard = incident.timeline.traces, incident.heard
     kinds = (
         ("dump", [r for r in ranks if r not in traces]),

@@ -1,4 +1,6 @@
-"""What logs and launchers say of failures and ends, and which lines only follow from a peer's failure: those accuse nobody."""
+"""What logs and launchers say about failures and exits, and which lines are mere consequences of a peer's failure:
+those accuse nobody.
+"""
 
 import re
 from collections.abc import Iterator
@@ -10,9 +12,10 @@ from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What logs say of failures, and which lines only follow from a peer's failure: those accuse nobody.
+# What logs say about failures, and which lines are mere consequences of a peer's failure: those accuse nobody.
 
-# Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
+# Exceptions raised because a peer went away, did not come, or made a different call: this rank is a victim, or one of
+# many.
 _VICTIM = re.compile(
     r"DistBackendError|DistNetworkError|DistStoreError|nccl(?!UnhandledCuda)\w*Error|NCCL error|communicator was aborted"
     r"|Connection (?:closed|reset|refused)"
@@ -30,16 +33,16 @@ _BECAUSE_OF_PEERS = frozenset({
     *(LogKind.BARRIER_MISSED, LogKind.MODELS_DIFFER),
 })  # fmt: skip
 _IF_RAISED = frozenset({LogKind.NETWORK, LogKind.STORE, LogKind.RENDEZVOUS})
-"""Also printed where a second try then succeeds: they count where an exception says that none did."""
+"""Also printed when a retry then succeeds. They count only if an exception shows that no retry did."""
 
 
 def asked_for_id(event: LogEvent) -> bool:
-    """It asked the first rank of a group, in the group's first call, for the id of their communicator, and that did not come."""
+    """In a group's first call the rank asked the group's first rank for the communicator's id, and did not get it."""
     return _ASKS_FOR_ID in event.text
 
 
 def uses_gloo(incident: Incident) -> bool:
-    """The dumps say so, or the words of calls that failed; and nothing speaks of NCCL."""
+    """The dumps say so, or lines about failed calls do, and nothing mentions NCCL."""
     libs = {trace.comm_lib for trace in incident.timeline.traces.values()}
     told = {e.kind for e in incident.capture.events}
     said = any("gloo" in e.text for e in incident.capture.events if e.kind in (LogKind.PEER_TIMEOUT, LogKind.NETWORK))
@@ -48,7 +51,7 @@ def uses_gloo(incident: Incident) -> bool:
 
 
 def cut_off(incident: Incident) -> set[int]:
-    """Ranks whose own words say that a peer closed its connection."""
+    """Ranks whose own log says that a peer closed its connection."""
     return {e.rank for e in find_closings(incident) if e.rank is not None}
 
 
@@ -58,7 +61,9 @@ def find_closings(incident: Incident) -> tuple[LogEvent, ...]:
 
 
 def is_connecting(incident: Incident) -> bool:
-    """A rank began to make its communicator and did not finish. (Empty dumps alone may mean that the recorder was off.)"""
+    """A rank started to create its communicator and did not finish. (Empty dumps alone may mean that the recorder was
+    off.)
+    """
     told = [
         e for e in incident.capture.events if e.kind is LogKind.NCCL_INIT and e.file not in incident.capture.cut_logs
     ]
@@ -68,7 +73,7 @@ def is_connecting(incident: Incident) -> bool:
 
 
 def cuda_errors(rank: int, incident: Incident) -> list[LogEvent]:
-    """Calls to its GPU that failed, memory that was merely used up aside."""
+    """Failed CUDA calls, except for running out of memory."""
     return [e for e in events_of(rank, incident, LogKind.CUDA_ERROR, LogKind.EXCEPTION) if _OF_CUDA.search(e.text)]
 
 
@@ -81,27 +86,28 @@ def whole_text(event: LogEvent) -> str:
 
 
 def blames_peers(event: LogEvent) -> bool:
-    """What the line tells follows from a peer: it went away, did not come, or brought something else."""
+    """The line reports a consequence of a peer's behaviour: it went away, did not come, or sent something else."""
     if event.kind in _BECAUSE_OF_PEERS:
         return not (event.kind is LogKind.ASYNC_ERROR and "ncclUnhandledCudaError" in whole_text(event))
     if event.kind in _IF_RAISED:
         return event.exception is not None
     if event.kind is LogKind.EXCEPTION and event.exception is None:
-        return False  # a traceback that is cut tells nothing
+        return False  # a truncated traceback proves nothing
     return (event.exception is not None or event.kind is LogKind.CRASHED) and is_victim_text(event.text)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Network errors in logs that came before the timeout: afterwards connections break because ranks are taken down.
+# Network errors logged before the timeout. After it, connections break because ranks are being shut down.
 
 _AFTER = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED})
 
 
 @fact
 def network_events(incident: Incident) -> tuple[LogEvent, ...]:
-    """Per log, those above its first word of a timeout or dump. Lines of one log are in order; clocks are not used.
+    """Per log, those before its first line about a timeout or a dump. The order of lines within a log is enough; clocks
+    are not used.
 
-    Not with gloo: it has no watchdog whose word would part cause and consequence.
+    Not with gloo: it has no watchdog whose line would separate cause from consequence.
     """
     if any(t.comm_lib == "gloo" for t in incident.timeline.traces.values()):
         return ()
@@ -116,7 +122,7 @@ def network_events(incident: Incident) -> tuple[LogEvent, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How processes ended, by the word of who started them: torchrun's agents, Slurm.
+# How processes ended, according to whatever started them: torchrun's agents, Slurm.
 
 _SIGNALS = {"-9": "SIGKILL", "-15": "SIGTERM", "-6": "SIGABRT", "-11": "SIGSEGV", "-7": "SIGBUS", "-2": "SIGINT"}
 _SLURM = {
@@ -128,38 +134,38 @@ _SLURM = {
     "Out Of Memory": "SIGKILL",
 }
 _STOPPING = frozenset({"SIGTERM", "SIGINT", "SIGKILL"})
-"""What a launcher sends to the siblings of a process that failed."""
+"""Signals that a launcher sends to the siblings of a failed process."""
 _FROM_ITSELF = frozenset({"SIGABRT"})
 _NOT_KNOWN = "To enable traceback see"
 _TASKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 class Exit(Struct, frozen=True):
-    """One process's end, as its launcher saw it."""
+    """The end of one process, as its launcher saw it."""
 
     rank: int
     signal: str | None
-    """`SIGKILL`; None where it ended by itself, with a code."""
+    """`SIGKILL`; None if the process exited by itself, with a code."""
     is_first: bool
-    """The first failure that this launcher saw, or it was told to stop itself. Each node's agent has one of its own."""
+    """The launcher saw this failure first, or was itself told to stop. Each node's agent has its own first failure."""
     said: str
-    """The last line of its traceback, where the launcher was given it."""
+    """The last line of the traceback, if the launcher has it."""
     event: LogEvent
 
     @property
     def is_stopped(self) -> bool:
-        """The launcher ended it because another process had failed: it did nothing."""
+        """The launcher stopped it because another process had failed: it did nothing wrong."""
         return not self.is_first and self.signal in _STOPPING
 
     @property
     def is_from_outside(self) -> bool:
-        """Something else than the launcher, and than the process itself, ended it."""
+        """Something other than the process and its launcher ended it."""
         return self.is_first and self.signal is not None and self.signal not in _FROM_ITSELF
 
 
 @fact
 def find_exits(incident: Incident) -> dict[int, Exit]:
-    """By rank. Of several words on one rank that which calls it the first failure."""
+    """Exits by rank. If a rank has several, the one marked as the first failure."""
     found: dict[int, Exit] = {}
     for end in (
         *_agents_tables(incident),
@@ -175,20 +181,22 @@ def find_exits(incident: Incident) -> dict[int, Exit]:
 
 @fact
 def find_finished(incident: Incident) -> frozenset[int]:
-    """Ranks that ended with code 0: torchrun tells the end of every other process of the job, one way or another."""
+    """Ranks that exited with code 0: torchrun reports how every other process of the job ended."""
     rows = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.rank is not None]
     if sum(e.pattern == "agent-saw-failure" for e in incident.capture.events) > 1:
-        return frozenset()  # they are of another attempt
+        return frozenset()  # they belong to another attempt
     told = {e.rank for e in rows if e.rank is not None}
     first_node = all(e.detail("local_rank") == str(e.rank) for e in rows) and len({e.detail("host") for e in rows}) == 1
     if not first_node:
         return frozenset()
-    # Workers of a node are numbered without holes: who is missing below the highest was there, and did not fail.
+    # A node's workers are numbered without gaps: a number missing below the highest is a worker that did not fail.
     return frozenset(rank for rank in range(max(told, default=0)) if rank not in told)
 
 
 def _agents_tables(incident: Incident) -> Iterator[Exit]:
-    """An agent that restarts its workers tells of each attempt's first failure in a line, and of the last attempt in a table."""
+    """An agent that restarts its workers logs each attempt's first failure in a line, and the last attempt's failures
+    in a table.
+    """
     for file in dict.fromkeys(e.file for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE):
         told = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.file == file]
         rows = [e for e in told if e.rank is not None and e.detail("code")]
@@ -200,15 +208,16 @@ def _agents_tables(incident: Incident) -> Iterator[Exit]:
 
 
 def _exit_of_row(event: LogEvent) -> Exit:
-    assert event.rank is not None  # the caller has looked
+    assert event.rank is not None  # checked by the caller
     signal = event.detail("signal") or _SIGNALS.get(event.detail("code") or "")
     said = event.detail("what") or ""
     return Exit(event.rank, signal, event.detail("root") == "yes", "" if _NOT_KNOWN in said else said, event)
 
 
 def _exit_of_line(event: LogEvent, rows: list[LogEvent], incident: Incident) -> Iterator[Exit]:
-    """A line has the worker's number on its node alone. Rows of another attempt, or ranks that spoke in this log before, show which rank
-    the node's first worker was; without a table that is rank 0 where no more ranks speak than there were workers.
+    """A line holds only the worker's number on its node. Rows of another attempt, or ranks that wrote to this log
+    before, show which rank the node's first worker was. Without a table it is rank 0, if no more ranks wrote to the
+    log than there were workers.
     """
     local, signal = event.speaker.local_rank, _SIGNALS.get(event.detail("code") or "")
     firsts = {row.rank - int(row.detail("local_rank") or 0) for row in rows if row.rank is not None}
@@ -224,7 +233,7 @@ def _exit_of_line(event: LogEvent, rows: list[LogEvent], incident: Incident) -> 
 
 
 def _slurm_tasks(incident: Incident) -> Iterator[Exit]:
-    """Tasks are ranks where no torchrun stands between them and Slurm, and there are as many."""
+    """Slurm's tasks are ranks if torchrun is not involved and their number equals the world size."""
     if any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in incident.capture.events):
         return
     told = [e for e in incident.capture.events if e.kind is LogKind.EXITED and e.detail("tasks")]
@@ -241,8 +250,8 @@ def _slurm_tasks(incident: Incident) -> Iterator[Exit]:
 
 
 def _tables_of_exits(incident: Incident) -> Iterator[Exit]:
-    """Such a table has no times, and launchers kill processes that still hang after another one has failed. So the only process
-    that a signal ended was the first only if every other one says that a peer closed its connection.
+    """Such a table has no times, and launchers kill processes that still hang after another one failed. So the only
+    process killed by a signal was the first to fail only if every other one says that a peer closed its connection.
     """
     told = [e for e in incident.capture.events if e.kind is LogKind.EXITED and e.rank is not None and e.detail("code")]
     for file in dict.fromkeys(e.file for e in told):
@@ -256,7 +265,7 @@ def _tables_of_exits(incident: Incident) -> Iterator[Exit]:
 
 
 def _stopped_nodes(incident: Incident) -> Iterator[Exit]:
-    """Ranks of a node whose agent was told to stop, where others were not: a scheduler or a person took the node away."""
+    """Ranks of a node whose agent was told to stop while others were not: a scheduler or a person took the node away."""
     owners: dict[str, set[int]] = {}
     for file, rank in incident.capture.logs:
         owners.setdefault(file, set()).update(() if rank is None else (rank,))
@@ -264,7 +273,8 @@ def _stopped_nodes(incident: Incident) -> Iterator[Exit]:
         number = event.detail("name") or event.detail("signal") if event.pattern == "agent-stopped" else None
         signal = _SIGNALS.get(f"-{number}") if number else None
         ranks = owners.get(event.file, set())
-        # The only agent being told to stop is the job's end: a node was taken away where another node's console is there too.
+        # If there is only one agent, being told to stop means the end of the job. A node was taken away only if another
+        # node's console is there too.
         others = any(len(own) > 1 and own.isdisjoint(ranks) for own in owners.values())
         if signal in (None, "SIGINT") or len(ranks) < 2 or not others:
             continue
@@ -278,9 +288,9 @@ _BY_OTHERS = "SIGKILL"
 
 
 def _children_of_shells(incident: Incident) -> Iterator[Exit]:
-    """A script that started the ranks names a process that a signal ended, and a rank printed that number as its own. It was the first
-    if it is alone, and all others lost their connections. What a program itself brings about, a crash, no launcher does to
-    it; a kill counts only where every rank is heard.
+    """A script that started the ranks names a process ended by a signal, and a rank printed that pid as its own. It
+    failed first if it is the only one and all others lost their connections. A crash is always the program's own
+    doing; a kill counts only if the log of every rank is there.
     """
     told = [e for e in incident.capture.events if e.pattern in _OF_SHELLS and e.speaker.pid is not None]
     ranks, heard = find_ranks_by_pid(incident), incident.heard | {e.rank for e in find_closings(incident)}
@@ -296,7 +306,7 @@ def _children_of_shells(incident: Incident) -> Iterator[Exit]:
 
 @fact
 def find_ranks_by_pid(incident: Incident) -> dict[int, int]:
-    """By the number of its process, which this rank alone printed: `rank=2 world=4 pid=8432`."""
+    """Finds a rank by a pid that only this rank printed: `rank=2 world=4 pid=8432`."""
     owners: dict[str, set[int | None]] = {}
     for file, rank in incident.capture.logs:
         owners.setdefault(file, set()).add(rank)

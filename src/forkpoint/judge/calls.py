@@ -1,4 +1,6 @@
-"""Comparing recorded calls: the same line or another, another order, arguments that no dump holds, who came late, the last slot."""
+"""Compares recorded calls: same line or different lines, reordered calls, arguments that dumps do not record, who came
+late, the last slot.
+"""
 
 import re
 from collections import Counter
@@ -19,10 +21,10 @@ from forkpoint.model.trace import RankTrace, Track
 from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Comparing the calls of two sides of a divergence: the same line of code, the same ops in another order?
+# Comparing the calls of two sides of a divergence: the same line of code, or the same ops in another order?
 
 REORDER_WINDOW = 64
-"""Ops looked through for the same calls in another order: more than one loop over parameters or keys needs."""
+"""How many ops are searched for the same calls in another order: more than one loop over parameters or keys needs."""
 
 
 def issuing(divergence: Divergence) -> tuple[Cohort, ...]:
@@ -31,7 +33,9 @@ def issuing(divergence: Divergence) -> tuple[Cohort, ...]:
 
 
 def pairs_wrongly(divergence: Divergence) -> bool:
-    """Calls of both sides meet at the slot of a shift, so that each is taken for another one. Otherwise one side just waits."""
+    """Calls of both sides meet at the slot of a shift, so each is paired with the wrong one. Otherwise one side just
+    waits.
+    """
     return len(issuing(divergence)) > 1
 
 
@@ -40,18 +44,18 @@ def same_op(divergence: Divergence) -> bool:
 
 
 def same_call_site(divergence: Divergence) -> bool | None:
-    """All sides called from the same user lines. None: no stacks to tell, and no other thread either."""
+    """Whether all sides called from the same user lines. None if no stacks tell and no thread differs either."""
     stacks = [c.stack for c in issuing(divergence)]
     if any(s is None for s in stacks):
-        # DDP's reducer issues from the autograd thread; other threads go by names that differ by chance.
+        # DDP's reducer issues from the autograd thread; names of other threads differ by chance.
         from_backward = {(c.thread or "").startswith("pt_autograd") for c in issuing(divergence)}
         return False if len(from_backward) > 1 else None
     return len({(tuple((f.filename, f.line) for f in user_frames(s)), bool(s)) for s in stacks}) == 1
 
 
 def is_of_two_threads(divergence: Divergence, incident: Incident) -> bool:
-    """One side's call comes from a thread that the program started, the other's from another one, and ranks of both sides
-    have issued the first from that place: two threads share the group, and nothing orders their calls.
+    """One side's call comes from a thread that the program started, the other side's from another thread, and ranks of
+    both sides have issued the former from that place: two threads share the group, and nothing orders their calls.
     """
     if not in_two_threads(c.stack for c in issuing(divergence)):
         return False
@@ -60,8 +64,9 @@ def is_of_two_threads(divergence: Divergence, incident: Incident) -> bool:
 
 
 def shares_group_with_thread(divergence: Divergence, incident: Incident) -> bool:
-    """NCCL's calls of the slot come from a thread that the program started, and others in the same group from its main thread. NCCL
-    needs one order of launches per communicator, and two threads have none, whatever numbers their calls get.
+    """In this slot NCCL calls come from a thread that the program started, and others in the same group from the main
+    thread. NCCL needs one launch order per communicator, and two threads have none, whatever numbers their calls
+    get.
     """
     timeline, stacks = incident.timeline, [c.stack for c in issuing(divergence) if c.stack]
     by_nccl = all(timeline.traces[r].comm_lib.startswith("nccl") for side in divergence.sides for r in side)
@@ -73,7 +78,7 @@ def shares_group_with_thread(divergence: Divergence, incident: Incident) -> bool
 
 
 def _made_in(trace: RankTrace, group: ProcessGroup) -> Tokens:
-    """Where the recent calls of a group were made."""
+    """The lines from which the recent calls of a group were made."""
     index = [n for n, one in enumerate(trace.groups) if (one.name, one.desc) == (group.name, group.desc)]
     return trace.recent_stacks[np.isin(trace.recent_groups, index)]
 
@@ -87,18 +92,22 @@ def _have_called(site: tuple[Frame, ...], ranks: set[int], incident: Incident) -
 
 
 def _call_site(stack: Stack | None) -> tuple[Frame, ...]:
-    """The program's own line; all frames where none is its own: a library's thread (an asynchronous checkpoint) has none."""
+    """The program's own line; all frames if none is the program's, as in a library's thread (an asynchronous
+    checkpoint).
+    """
     return user_frames(stack)[:1] or tuple(stack or ())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Two sides made different calls, and of some members no dump tells what they did: the timeout in their log names their call.
+# Two sides made different calls, and some members have no dump: the timeout in their log names their call.
 
 _LETTERS = re.compile(r"[^a-z]")
 
 
 def find_odd_by_words(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """Who differs, counting members whose log names a call that one side made at that number, and the other did not."""
+    """The odd ranks, counting also members whose log names a call that one side made at that number and the other did
+    not.
+    """
     if divergence.odd or divergence.channel or len(divergence.sides) != 2 or divergence.how is not PartingKind.METADATA:
         return ()
     group = group_of(divergence, incident)
@@ -112,7 +121,7 @@ def find_odd_by_words(divergence: Divergence, incident: Incident) -> tuple[int, 
 
 
 def outvoted_side(votes: list[int], divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """Of two sides the one that more than half of all members are known to be against."""
+    """The side, of two, that more than half of all members are known to contradict."""
     members = len(divergence.group.ranks) if divergence.group.declared else len(incident.timeline.world)
     unseen = 0 if divergence.group.declared else incident.timeline.unseen
     usual = votes.index(max(votes))
@@ -120,7 +129,7 @@ def outvoted_side(votes: list[int], divergence: Divergence, incident: Incident) 
 
 
 def _made(event: LogEvent, side: tuple[int, ...], group: GroupTimeline) -> bool:
-    """A rank of this side made the call that the line names: the same number, operation and size."""
+    """A rank of this side made the call that the line names: same number, operation and size."""
     work = event.work
     tracks = [track for rank in side if (track := group.track(rank))]
     ends = [op for track in tracks for op in (track.first_active, track.last_done, track.last) if op]
@@ -129,12 +138,13 @@ def _made(event: LogEvent, side: tuple[int, ...], group: GroupTimeline) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One decision that parts ranks in several groups of one kind at once: the rows of a mesh, the replicas of each shard.
+# One decision can part ranks in several groups of the same kind: the rows of a mesh, the replicas of each shard.
 
 
 def find_beside(divergence: Divergence, incident: Incident) -> tuple[Divergence, ...]:
-    """Where ranks of other groups of the same kind part at the same number, in calls that differ as well. The number may be another
-    one where a decision was the same beyond doubt: both sides made the same two calls, and are off by as many.
+    """Divergences in other groups of the same kind, at the same number, with different calls on the two sides. The
+    number may differ if the decision was clearly the same: both sides made the same two calls and are shifted by the
+    same count.
     """
     if divergence.how is not PartingKind.METADATA or divergence.channel is not None:
         return ()
@@ -148,7 +158,7 @@ def find_beside(divergence: Divergence, incident: Incident) -> tuple[Divergence,
 
 
 def _parts_alike(one: Divergence, other: Divergence) -> bool:
-    """Stages of a pipeline make different numbers of calls, so that one decision shows at different numbers in their groups."""
+    """Pipeline stages make different numbers of calls, so one decision shows up at different numbers in their groups."""
     shifts = [d.shift.by if d.shift and d.odd else None for d in (one, other)]
     usual = [{call for call, ranks in _calls_of(d).items() if ranks.isdisjoint(d.odd)} for d in (one, other)]
     odd = [{call for call, ranks in _calls_of(d).items() if ranks <= set(d.odd)} for d in (one, other)]
@@ -156,8 +166,9 @@ def _parts_alike(one: Divergence, other: Divergence) -> bool:
 
 
 def find_odd_in_all(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """Who differs, counted over all groups in which ranks part there. A call that is odd in one group is odd in the others, where
-    dumps may be missing; if each of two calls is odd somewhere, every rank decided for itself, and nobody is odd.
+    """The odd ranks, counted over all groups in which ranks part there. A call that is odd in one group is odd in the
+    others too, even if dumps are missing there. If each of the two calls is odd somewhere, every rank decided for
+    itself and nobody is odd.
     """
     every = (divergence, *find_beside(divergence, incident))
     odd_calls = {call for d in every for call, ranks in _calls_of(d).items() if d.odd and ranks <= set(d.odd)}
@@ -169,7 +180,7 @@ def find_odd_in_all(divergence: Divergence, incident: Incident) -> tuple[int, ..
 
 
 def with_beside(side: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> tuple[int, ...]:
-    """The ranks of one side of a divergence, and those that did the same in the groups beside it."""
+    """The ranks on one side of a divergence, plus those that did the same in the other groups."""
     beside = find_beside(divergence, incident) if divergence else ()
     calls = (
         {call for call, ranks in _calls_of(divergence).items() if ranks & {*side}} if divergence and beside else set()
@@ -179,7 +190,7 @@ def with_beside(side: tuple[int, ...], divergence: Divergence | None, incident: 
 
 
 def _calls_of(divergence: Divergence) -> dict[tuple[object, ...], set[int]]:
-    """Who made each call: its kind, and the line it came from."""
+    """Who made each call, by kind and call site."""
     found: dict[tuple[object, ...], set[int]] = {}
     for cohort in issuing(divergence):
         found.setdefault((cohort.op, user_frames(cohort.stack)[:1]), set()).update(cohort.ranks)
@@ -191,7 +202,7 @@ def _calls_of(divergence: Divergence) -> dict[tuple[object, ...], set[int]]:
 
 
 def holds_past(divergence: Divergence, incident: Incident) -> bool:
-    """Dumps of active ops alone show neither what came before nor whether it came in order."""
+    """Dumps of active ops alone show neither the ops before nor whether they were in order."""
     traces = incident.timeline.traces
     return not any(traces[rank].is_partial for side in divergence.sides for rank in side if rank in traces)
 
@@ -199,13 +210,13 @@ def holds_past(divergence: Divergence, incident: Incident) -> bool:
 def is_reordered(divergence: Divergence, incident: Incident) -> bool:
     """From the slot on, both sides issued the same calls in another order.
 
-    One call site that so far always issued one kind of op and now another is no reordering: its arguments changed.
+    A call site that always issued one kind of op and now issues another is not a reordering: its arguments changed.
     """
     seq = divergence.first_visible_seq
     if divergence.channel is not None or seq is None or divergence.shift is not None:
         return False
     if any(c.stack is None for c in issuing(divergence)) or not holds_past(divergence, incident):
-        return False  # without stacks equal sizes are all there is to go by, and they repeat
+        return False  # without stacks only sizes can be compared, and those repeat
     group = group_of(divergence, incident)
     held = [_held(side[0], group, incident) for side in divergence.sides if side]
     if len(held) < 2 or any(h is None or not h.shows(seq) or _changed_arguments(h, seq) for h in held):
@@ -217,7 +228,9 @@ def is_reordered(divergence: Divergence, incident: Incident) -> bool:
 
 
 def may_be_reordered(divergence: Divergence, incident: Incident) -> bool:
-    """A side's op is one that another side issues later: with too few ops to tell, the order may be what differs."""
+    """One side's op is issued later by another side. There are too few ops to be sure, but the order may be what
+    differs.
+    """
     seq = divergence.first_visible_seq
     if divergence.channel is not None or seq is None:
         return False
@@ -231,7 +244,7 @@ def may_be_reordered(divergence: Divergence, incident: Incident) -> bool:
 
 
 def went_without(divergence: Divergence, own: Cohort, usual: Cohort, incident: Incident) -> bool:
-    """In every round so far the call that `own` makes in this slot came after the one that `usual` makes in it."""
+    """In every round so far, the call that `own` makes in this slot came after the one that `usual` makes in it."""
     seq = divergence.first_visible_seq
     if divergence.channel is not None or seq is None or divergence.shift is not None:
         return False
@@ -250,19 +263,19 @@ def _held(rank: int, group: GroupTimeline, incident: Incident) -> SlotSequence |
 
 
 def _changed_arguments(held: SlotSequence, seq: int) -> bool:
-    """Before `seq` its call site issued one kind of op only, and several times."""
+    """Before `seq`, its call site issued only one kind of op, several times."""
     at = seq - held.first
     earlier = held.match[:at][held.stack[:at] == held.stack[at]]
     return len(earlier) > 1 and len(set(earlier.tolist())) == 1
 
 
 def _is_part(some: list[int], whole: list[int]) -> bool:
-    """A side that was held earlier issued only a part, but nothing else."""
+    """One side stopped earlier and issued only a part of the other's calls, and nothing else."""
     return Counter(some[: len(whole)]) <= Counter(whole)
 
 
 def _permuted(one: list[int], other: list[int]) -> bool:
-    """A first part of both, of two ops or more, holds the same calls."""
+    """The first two or more ops on both sides are the same calls in another order."""
     return any(
         sorted(one[:length]) == sorted(other[:length]) and one[:length] != other[:length]
         for length in range(2, min(len(one), len(other)) + 1)
@@ -270,19 +283,19 @@ def _permuted(one: list[int], other: list[int]) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Arguments that no dump holds, roots and the splits of an all_to_all: where they may differ, and where they must.
+# Arguments that no dump records, such as roots and all_to_all splits: where they may differ, and where they cannot.
 
 _RECEIVED_ONCE = frozenset({"broadcast", "scatter"})
-"""Every member but the root receives once, from one peer; what a member sends on it has received before."""
+"""Every member but the root receives once, from one peer, and only then forwards the data."""
 
 
 def may_differ_unseen(divergence: Divergence, incident: Incident) -> bool:
-    """Members may have brought other roots or splits: to this slot, or to one before it that left data behind. Not where torch makes
-    the call for a whole model.
+    """Members may have used different roots or splits in this slot, or in an earlier one that left data behind. Not if
+    torch makes the call for a whole model.
 
-    NCCL checks neither. A broadcast with two roots completes, and what nobody took waits on the connection for the next
-    op that uses it. The same call done since then, by all, went over the same connections and found them clean. gloo numbers
-    its messages by call, so that none is taken for that of another.
+    NCCL checks neither. A broadcast with two roots completes, and data that nobody received waits on the connection for
+    the next op that uses it. If all ranks later completed the same call, it used the same connections and found them
+    clean. gloo numbers its messages by call, so none is taken for another call's.
     """
     if any(c.op and _hides_arguments(c.op) and not is_made_by_torch(c.stack or ()) for c in divergence.cohorts):
         return True
@@ -293,7 +306,7 @@ def may_differ_unseen(divergence: Divergence, incident: Incident) -> bool:
     tables = incident.timeline.tables
     held = sequence(track, tables)
     if divergence.hang_seq < held.first:
-        return True  # its numbers jump, and what lies before is not known
+        return True  # its numbers jump, so earlier ops are not known
     calls = held.match[: divergence.hang_seq - held.first + 1].tolist()
     by_torch = {key for key in set(held.stack.tolist()) if is_made_by_torch(tables.stacks.get(key) or ())}
     hiding = [
@@ -305,11 +318,11 @@ def may_differ_unseen(divergence: Divergence, incident: Incident) -> bool:
 
 
 def find_two_roots(divergence: Divergence, incident: Incident) -> tuple[LogEvent, ...]:
-    """The words of members that all wait to send in one rooted op of gloo, where too few are left to receive.
+    """Log lines of members that all wait to send in one rooted gloo op, if too few members are left to receive.
 
-    With one root, each send that does not end has a member of its own that has not received. gloo waits to receive
-    first and to send last, so such a member would stand in the slot and say that it waits to receive, or it is one of
-    those of which nothing is known. Where these are fewer than the senders, there is more than one root.
+    With a single root, every unfinished send has its own member that has not received. gloo first waits to receive and
+    last to send, so such a member would be in the slot and log that it waits to receive, unless nothing is known about
+    it. If fewer members qualify than there are senders, there is more than one root.
     """
     if divergence.channel or not all(c.op in _RECEIVED_ONCE for c in divergence.cohorts if c.op):
         return ()
@@ -328,7 +341,7 @@ def _hides_arguments(op: str) -> bool:
 
 
 def _waits_to_send(rank: int, places: set[tuple[tuple[str, int], ...]], incident: Incident) -> LogEvent | None:
-    """Its only time-out, told from where the op was called."""
+    """Its only timeout, located by the line that called the op."""
     words = events_of(rank, incident, LogKind.PEER_TIMEOUT)
     if len(words) != 1 or words[0].detail("direction") != "send" or {_place(words[0].stack)} != places:
         return None
@@ -340,18 +353,20 @@ def _place(stack: Stack | None) -> tuple[tuple[str, int], ...]:
 
 
 def _unaccounted(divergence: Divergence, incident: Incident) -> int:
-    """Ranks that may be members and of which nothing is known here."""
+    """Possible members about which nothing is known here."""
     return len(divergence.unknown) + incident.timeline.unseen
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks that came to a slot later than the timeout allows, measured so that clocks of different hosts cancel out.
+# Ranks that came to a slot later than the timeout allows, measured so that clock offsets between hosts cancel out.
 
 NS_PER_MS = 1_000_000
 
 
 def late_ranks(divergence: Divergence, incident: Incident) -> dict[int, float]:
-    """Rank -> seconds after its peers, for ranks later than the group's timeout. Needs the slot before as a start."""
+    """Rank -> seconds after its peers, for ranks that are later than the group's timeout. Needs the slot before as a
+    reference.
+    """
     if divergence.channel is not None or divergence.hang_seq is None:
         return {}
     group = group_of(divergence, incident)
@@ -371,7 +386,9 @@ def late_ranks(divergence: Divergence, incident: Incident) -> dict[int, float]:
 
 
 def _pause_before(track: Track, seq: int) -> int | None:
-    """Time on this rank's own clock between issuing the slot before and issuing `seq`, if it is still known."""
+    """Time on this rank's own clock between issuing the slot before and issuing `seq`; None if it is not known any
+    more.
+    """
     op = frontier_op(track, seq)
     if op is not None:
         return op.since_previous_ns
@@ -379,11 +396,11 @@ def _pause_before(track: Track, seq: int) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where ops failed of which nothing is left pending: gloo takes a failed op off its list like a done one.
+# For failed ops that left nothing pending: gloo drops a failed op from its list as if it had finished.
 
 
 def find_last_slot(kind: PartingKind, gone: tuple[int, ...], incident: Incident) -> Divergence | None:
-    """The newest slot of all, if every member that dumped stands there; `gone` ranks must not be among them."""
+    """The newest slot of all, if every member with a dump is in it; `gone` ranks must not be among them."""
     lasts = [(g, t.last) for g in incident.timeline.groups for r in g.traces if (t := g.track(r))]
     if not lasts:
         return None

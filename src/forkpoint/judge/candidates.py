@@ -1,4 +1,4 @@
-"""Ranks that may be what the others wait for, where no dump shows it: the fewest whose absence explains every wait."""
+"""Ranks that the others may be waiting for although no dump shows it: the fewest whose absence explains every wait."""
 
 from collections import Counter
 
@@ -13,19 +13,23 @@ from forkpoint.model.log import LogKind
 from forkpoint.replay import Job, Repair, RepairKind, Slot, replay
 
 _MAX_TRIED = 64
-"""Single ranks that are replayed: of more, those that most calls miss."""
+"""Maximum number of single ranks to replay; if there are more, those that most calls are missing."""
 _NEAR = 1
-"""Assumptions that a candidate may need more than the best one: one rank more without a dump turns that over."""
+"""How many more assumptions a candidate may need than the best one: one more rank without a dump would reverse the
+order.
+"""
 _MAX_NAMED = 8
 _ASKED = 2
-"""Of ranks that wait in one call: they made it from the same place, or their cohorts would differ."""
+"""How many of the ranks waiting in one call are examined: they called from the same place, or their cohorts would
+differ.
+"""
 _WAITS_TOO = (LogKind.WATCHDOG_TIMEOUT, LogKind.PEER_TIMEOUT)
 
 
 @fact
 def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
-    """Each by itself explains why all wait: those that the fork's own slot misses, then the one that needs the fewest
-    assumptions; none that needs many more.
+    """Ranks whose absence alone explains all waits: those missing from the fork's own slot first, then by the number of
+    assumptions. Candidates that need many more assumptions than the best are left out.
     """
     job = recorded_job(incident)
     idle = job.free - job.elsewhere
@@ -33,7 +37,7 @@ def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
         return (tuple(sorted(idle)),)
     fork = incident.divergence
     if not job.slots and fork is not None and fork.how is PartingKind.ABSENCE and fork.sides[1:]:
-        return (fork.sides[1],)  # no entries: counters alone show it
+        return (fork.sides[1],)  # no entries: only its counters show it
     tried = [(replay(job, Repair(RepairKind.GO_ON, frozenset({rank}))), rank) for rank in _pool(job, incident)]
     explaining = sorted((sum(shown.cost), rank) for shown, rank in tried if shown.explains)
     unhindered = find_unhindered(job, incident)
@@ -48,8 +52,9 @@ def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
 
 @fact
 def find_apart(incident: Incident) -> frozenset[int]:
-    """Ranks that a waiting call misses and that stand, by their stack or traceback, in a communication call of another line,
-    which no dump holds: theirs is lost, or NCCL had not recorded the call, as the first of a group until its communicator is made.
+    """Ranks missing from a waiting call that are, by their stack or traceback, in a communication call on another line
+    which no dump holds: their dump is lost, or NCCL had not recorded the call yet, as with the first call of a group
+    before its communicator exists.
     """
     job, standings = recorded_job(incident), find_standings(incident)
     return frozenset(
@@ -67,8 +72,8 @@ def _places_of_waiting(slot: Slot, incident: Incident) -> set[str]:
 
 
 def _pool(job: Job, incident: Incident) -> list[int]:
-    """Ranks that a waiting call needs and of which no dump shows where they stand, except those whose log or stack shows them
-    in that call.
+    """Ranks that a waiting call needs and whose position no dump shows, except those whose log or stack shows them in
+    that call.
     """
     hidden = job.elsewhere - job.free
     missed = Counter(
@@ -78,8 +83,8 @@ def _pool(job: Job, incident: Incident) -> list[int]:
 
 
 def find_seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
-    """Ranks without a dump that stand in this very call: their log names it, or their stack, or the
-    traceback of a call that their peers made fail, is at the line of those who wait.
+    """Ranks without a dump that are in this very call: their log names it, or their stack, or the traceback of a call
+    that failed because of their peers, is at the line of those who wait.
     """
     named = {
         e.rank
@@ -98,13 +103,13 @@ def find_seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
 
 @fact
 def find_seen_waiting(incident: Incident) -> frozenset[int]:
-    """Ranks that wait for others by their own log, or by their stack."""
+    """Ranks that wait for others according to their own log or stack."""
     by_log = {rank for rank in incident.heard if events_of(rank, incident, *_WAITS_TOO)}
     return frozenset(by_log | {s.rank for s in incident.capture.stacks if is_communicating(s.stack)})
 
 
 @fact
 def find_unheard(incident: Incident) -> frozenset[int]:
-    """Ranks of which nothing at all was given: no dump, no log, no stack."""
+    """Ranks without any evidence: no dump, no log, no stack."""
     seen = incident.heard | {stack.rank for stack in incident.capture.stacks}
     return frozenset(rank for rank in without_dumps(incident) if rank not in seen)

@@ -1,4 +1,4 @@
-"""Evidence for findings: facts that a reader can open, how sure a finding is, and which evidence would decide."""
+"""Evidence for findings: facts that a reader can look up, how sure a finding is, and which evidence would decide."""
 
 from collections.abc import Collection
 
@@ -16,22 +16,22 @@ from forkpoint.model.verdict import Action, Cause, Evidence, Finding
 from forkpoint.model.world import ProcessGroup, name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How sure a finding is, in four steps: a number without a meaning would be an invention.
+# How sure a finding is, in four steps: a finer number would be invented.
 
 DECIDED = 0.95
-"""Two independent kinds of evidence say the same."""
+"""Two independent kinds of evidence agree."""
 STRONG = 0.85
-"""Recorded facts show it directly, and nothing seen speaks against it."""
+"""Recorded facts show it directly, and nothing contradicts it."""
 LIKELY = 0.7
-"""The best reading of the facts; another one is possible."""
+"""The most likely reading of the facts; another one is possible."""
 HEALTHY = 0.9
-"""All that was looked at is well; what was not recorded stays unseen."""
+"""Everything examined is fine; what was not recorded stays unknown."""
 WEAK = 0.5
-"""What is left when the rest is ruled out."""
+"""What is left after the rest is ruled out."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Evidence for findings: facts a reader can open, taken from the incident.
+# Evidence for findings: facts from the incident that a reader can look up.
 
 PER_COHORT = 2
 """Ranks cited per cohort: they behaved the same."""
@@ -58,7 +58,7 @@ def cite_stack(stack: LiveStack) -> Evidence:
 
 
 def cite_remarks(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
-    """What machines said of the GPUs on which these ranks ran."""
+    """What machines reported about the GPUs on which these ranks ran."""
     cited: list[Evidence] = []
     for remark in incident.capture.remarks:
         place = place_of_bus(incident.capture.places, remark.host, remark.bus_id)
@@ -73,7 +73,7 @@ def cite_remark(remark: Remark, rank: int | None) -> Evidence:
 
 
 def verb(ranks: Collection[int], one: str, many: str) -> str:
-    """The form that agrees with `name_ranks(ranks)`."""
+    """The verb form that agrees with `name_ranks(ranks)`."""
     return one if len(ranks) == 1 else many
 
 
@@ -108,7 +108,7 @@ def _cite_rank(rank: int, cohort: Cohort, divergence: Divergence, incident: Inci
     if trace is None:
         return None
     op = _op_of(rank, divergence, incident)
-    if op is None and cohort.op is not None:  # it is one of those that are not kept whole
+    if op is None and cohort.op is not None:  # not one of the ops that are kept in full
         done = f"{cohort.op} seq {divergence.first_visible_seq}: {cohort.state or 'issued'}"
         return Evidence(trace.file, rank, "entries", done)
     if op is None or cohort.role in (Role.BEHIND, Role.ELSEWHERE, Role.SILENT):
@@ -133,7 +133,7 @@ def track_of(rank: int, divergence: Divergence, incident: Incident) -> Track | N
 
 
 def names_group(event: LogEvent, group: ProcessGroup) -> bool:
-    """The line names this group, or none."""
+    """The line names this group, or no group."""
     return event.group is None or event.group.desc in (None, "", group.desc) or event.group.name == group.name
 
 
@@ -142,7 +142,7 @@ def group_of(divergence: Divergence, incident: Incident) -> GroupTimeline:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Findings that name no cause, and the evidence that would decide one.
+# Findings without a cause, and the evidence that would decide one.
 
 _FETCHED = 4
 
@@ -157,7 +157,7 @@ def inconclusive(  # noqa: PLR0913 - the fields of a finding that differ
     divergence: Divergence | None = None,
     headlines: tuple[str, ...] = (),
 ) -> Finding:
-    """`headlines`: what is seen, in plain words; the best reading and what decides are added to it."""
+    """A finding without a cause. `headlines`: what is seen; the best reading and what would decide are added to it."""
     return Finding(
         detector="undecided",
         cause=Cause.INCONCLUSIVE,
@@ -173,7 +173,7 @@ def inconclusive(  # noqa: PLR0913 - the fields of a finding that differ
 
 
 def what_would_decide(incident: Incident) -> tuple[str, ...]:
-    """Commands with this job's ranks in them."""
+    """Commands with this job's ranks filled in."""
     absent = without_dumps(incident)
     wanted = [*fetch_written(incident)]
     if absent and not wanted:
@@ -188,7 +188,7 @@ def what_would_decide(incident: Incident) -> tuple[str, ...]:
 
 
 def fetch_written(incident: Incident) -> tuple[str, ...]:
-    """Where logs say that dumps were written which were not given: one step, or nothing."""
+    """If logs mention dump files that were not given: the step to fetch them."""
     absent = without_dumps(incident)
     told = {e.rank: path for e in incident.capture.events if e.kind is LogKind.DUMPED and (path := e.detail("path"))}
     written = [f"{path.rstrip('.')} (rank {rank})" for rank, path in sorted(told.items()) if rank in absent]

@@ -1,4 +1,4 @@
-"""Which clock a time is on, and which clocks may be compared. Times of different clocks order nothing."""
+"""Which clock a time was read from, and which clocks can be compared. Times of different clocks imply no order."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,33 +15,36 @@ from forkpoint.model.timeline import GroupTimeline, Timeline
 from forkpoint.model.trace import RankTrace
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How far apart hosts' clocks are, from what ranks did together.
+# How far apart hosts' clocks are, derived from collectives.
 #
-# A collective of a synchronising kind ends on no rank before every rank has issued it. So if rank 1 issued seq 7 at
-# 10:05 on its clock, and rank 0 saw seq 7 end at 10:00 on its own, rank 1's clock is at least five minutes ahead. The
-# same with the ranks exchanged gives the other bound.
+# A synchronising collective does not end on any rank before every rank has issued it. So if rank 1 issued seq 7 at
+# 10:05 on its clock, and rank 0 saw seq 7 end at 10:00 on its own, rank 1's clock is at least five minutes ahead.
+# Swapping the ranks gives the opposite bound.
 
 COMPARABLE = 10.0
-"""Seconds that two clocks may be apart and still order what happened on them. Timeouts are tens of seconds or more, so
-what led to one and what followed it stay apart."""
+"""Seconds by which two clocks may differ and still order events. Timeouts are tens of seconds or more, so their causes
+and consequences stay apart.
+"""
 _TRIES = 8
 _NS_FLOAT = 1e9
 
 
 class _Group(Struct, frozen=True):
-    """A group with the last op that its members saw done, by kind of track: those ops that end nowhere before all issued."""
+    """A group with the last finished op of each member, by kind of track. Only ops that end nowhere before all ranks
+    issued them.
+    """
 
     timeline: GroupTimeline
     done: dict[int, int]
 
     def seen(self) -> Iterator["_Seen"]:
-        """One after another: there may be hundreds of thousands."""
+        """One at a time: there may be hundreds of thousands."""
         told = ((rank, kind, ns) for rank, kind, ns in self.timeline.traces.completed() if ns and kind in self.done)
         return (_Seen(self.timeline, rank, self.done[kind], ns / _NS_FLOAT) for rank, kind, ns in told)
 
 
 class _Seen(Struct, frozen=True):
-    """One rank's word about a group."""
+    """What one rank saw of a group."""
 
     group: GroupTimeline
     rank: int
@@ -50,13 +53,13 @@ class _Seen(Struct, frozen=True):
 
     def issued(self, seq: int) -> float | None:
         track = self.group.track(self.rank)
-        assert track is not None  # it told what it saw
+        assert track is not None  # it recorded what it saw
         created = track.created(seq)
         return None if created is None else created / _NS_FLOAT
 
 
 def join_clocks(timeline: Timeline, owners: Mapping[int, str]) -> dict[str, float]:
-    """The largest set of clocks that agree: owner -> seconds by which it may be off that of the first one."""
+    """The largest set of clocks that agree: owner -> seconds by which it may differ from the first one."""
     groups = [_Group(group, done) for group in timeline.groups if (done := _done(group))]
     told = {s.rank for group in groups for s in group.seen()}
     ranks = sorted(told) or sorted(r for r in timeline.traces if r in owners)
@@ -90,7 +93,7 @@ def _grow(start: str, groups: list[_Group], owners: Mapping[int, str]) -> dict[s
 
 
 def _join_members(group: _Group, joined: dict[str, float], owners: Mapping[int, str]) -> None:
-    """Those whose clocks are bounded by that of the member which is known best."""
+    """Owners whose clocks are bounded relative to the member whose clock is known best."""
     known = (s for s in group.seen() if owners[s.rank] in joined)
     pivot = min(known, key=lambda s: (joined[owners[s.rank]], s.rank), default=None)
     if pivot is None:
@@ -105,7 +108,9 @@ def _join_members(group: _Group, joined: dict[str, float], owners: Mapping[int, 
 
 
 def _apart(pivot: _Seen, other: _Seen, pivot_issued: float | None) -> float | None:
-    """The most that the two clocks can differ. None: no bound, or bounds that contradict (a clock was set)."""
+    """The largest possible difference of two clocks. None if there is no bound, or if the bounds contradict (a clock
+    was set).
+    """
     other_issued = other.issued(pivot.done_seq)
     if other_issued is None or pivot_issued is None:
         return None
@@ -124,18 +129,18 @@ def _done(group: GroupTimeline) -> dict[int, int]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which clock a time is on, and which clocks may be compared. Times of different clocks order nothing.
+# Which clock a time was read from, and which clocks can be compared. Times of different clocks imply no order.
 #
 # Dumps have UTC by their host's clock. C++ lines have local time without year or zone; kernels have local time, or
-# seconds since boot. A log is joined to a dump where both tell the same moment: an op's issue plus how long the
-# watchdog says that it ran is when the watchdog spoke. Rounded to a quarter of an hour, the difference is the time
-# zone. Hosts are joined where their ranks' collectives bound how far apart their clocks are.
+# seconds since boot. A log is tied to a dump by an event that both contain: an op's issue time plus the duration
+# reported by the watchdog is when the watchdog printed its line. The difference, rounded to a quarter of an hour, is
+# the time zone. Hosts are tied to each other by the bounds that their ranks' collectives put on the clock difference.
 
 UTC = "UTC"
 _QUARTER = 900
 _WIDEST_ZONE = 14 * 3600
 _EPOCH_DIGITS = 10
-"""Seconds since 1970 have ten; an uptime of so many is three hundred years."""
+"""Seconds since 1970 have ten digits; an uptime with that many would be three hundred years."""
 _SOME_TIME = 962_452_800
 _UNPLACED = "rank "
 _NS = 1_000_000_000
@@ -143,25 +148,25 @@ _NS = 1_000_000_000
 
 class Instant(Struct, frozen=True):
     clock: str
-    """Only instants of one clock compare."""
+    """Only instants on the same clock compare."""
     second: int
 
 
 class Clocks(Struct, frozen=True):
     owner_of_rank: dict[int, str]
-    """Whose clock a rank's process reads: its host, or the rank itself where the host is not known."""
+    """Whose clock a rank's process reads: its host's, or the rank's own if the host is not known."""
     joined: dict[str, float]
     """Owners whose clocks agree, and the seconds by which each may be off."""
     zones: dict[str, int]
     """Owner of a log -> seconds east of UTC."""
     rank_of_file: dict[str, int]
-    """Logs of one rank only."""
+    """Only logs of a single rank."""
     steps: dict[str, int]
-    """Log -> by how many seconds its times step back, at most. More than is comparable: they are of several clocks."""
+    """Log -> the largest backward step of its times, in seconds. If it is too large, the log mixes several clocks."""
     near: float
-    """Some second of the incident, to find years that are not printed."""
+    """Some second of the incident, used to guess years that are not printed."""
     common: str
-    """The name of the clock that most of the dumps share."""
+    """The name of the clock that most dumps share."""
 
     def of_dump(self, rank: int, ns: int) -> Instant:
         return self._by_utc(self.owner_of_rank[rank], ns // _NS)
@@ -171,7 +176,7 @@ class Clocks(Struct, frozen=True):
         if stamp is None or stamp.second is None:
             return None
         if not stamp.from_c10 and self.steps.get(event.file, 0) > COMPARABLE:
-            return None  # lines of two zones in one file, or of two hosts
+            return None  # lines of two time zones or two hosts in one file
         return self._dated(stamp, self.owner(event))
 
     def of_remark(self, remark: Remark) -> Instant | None:
@@ -184,7 +189,7 @@ class Clocks(Struct, frozen=True):
         return self._by_utc(host, int(remark.when))
 
     def owner(self, event: LogEvent) -> str:
-        """Whose clock dated a line."""
+        """Whose clock a line was dated by."""
         rank = event.speaker.rank if event.speaker.rank is not None else self.rank_of_file.get(event.file)
         of_rank = self.owner_of_rank.get(rank) if rank is not None else None
         if of_rank is not None and not of_rank.startswith(_UNPLACED):
@@ -207,7 +212,7 @@ class Clocks(Struct, frozen=True):
         return self._by_utc(owner, second - zone) if zone is not None else Instant(f"{owner}: local time", second)
 
     def _agreed(self) -> int | None:
-        """Machines of one job stand in one zone, if those that tell say so."""
+        """The machines of one job are in one time zone, if those that tell agree."""
         zones = set(self.zones.values())
         return zones.pop() if len(zones) == 1 else None
 
@@ -228,13 +233,13 @@ def find_clocks(incident: Incident) -> Clocks:
 
 
 def short_host(host: str) -> str:
-    """NCCL leaves the domain out; a journal may print it. An address has no domain."""
+    """NCCL omits the domain, a journal may print it. An address has no domain."""
     name = host.casefold().partition(".")[0]
     return host if name.isdigit() else name
 
 
 def _near(capture: Capture) -> float:
-    """The last time of a dump, a time with its year, or that of any line; the same whatever the order of files."""
+    """The last time in a dump, else a time with its year, else the time of any line; independent of the order of files."""
     recorded = max((trace.last_ns for trace in capture.traces), default=0)
     if recorded:
         return recorded / _NS
@@ -267,7 +272,7 @@ def _with_zones(clocks: Clocks, capture: Capture, timeline: Timeline) -> Clocks:
         for zone, rest in _zones(event, event.rank, timeline):
             found[owner].add(zone)
             if owner == event.file and clocks.owner_of_rank[event.rank] in clocks.joined:
-                # A log of many ranks is dated by the dump of any of them.
+                # A log of many ranks can be dated by the dump of any of them.
                 joins[owner] = max(joins.get(owner, 0.0), rest + clocks.steps.get(owner, 0))
     for owner, zone in _zones_between(clocks, capture, timeline):
         if owner not in found:
@@ -280,7 +285,7 @@ def _with_zones(clocks: Clocks, capture: Capture, timeline: Timeline) -> Clocks:
 
 
 def _zones_between(clocks: Clocks, capture: Capture, timeline: Timeline) -> Iterator[tuple[str, int]]:
-    """A rank tells its settings before its first op, and that it dumped or left after its last: one zone may fit."""
+    """A rank logs its settings before its first op, and a dump or its exit after its last one: only one zone may fit."""
     before: dict[int, int] = {}
     after: dict[int, int] = {}
     owners: dict[int, str] = {}
@@ -303,9 +308,9 @@ def _zones_between(clocks: Clocks, capture: Capture, timeline: Timeline) -> Iter
 
 
 def _zones(event: LogEvent, rank: int, timeline: Timeline) -> Iterator[tuple[int, float]]:
-    """Zones in which the line was printed when its op had run so long, and the seconds that are left over.
+    """Time zones in which the line was printed when its op had run for that long, and the remaining seconds.
 
-    The line may not name its group: every op of that number is tried, and few of them give a whole zone.
+    The line may not name its group, so every op with that number is tried; few of them give a whole time zone.
     """
     stamp = read_stamp(event.time) if event.time else None
     if stamp is None or not stamp.from_c10 or event.work is None or event.work.ran_ms is None or event.seq is None:
@@ -324,6 +329,6 @@ def _issued(trace: RankTrace, seq: int) -> Iterator[int]:
     for track in (group.collectives for group in trace.groups if group.collectives):
         for at in (track.recent_seqs == seq).nonzero()[0]:
             yield int(track.recent_created_ns[at])
-    for channel in trace.channels:  # numbered otherwise than the watchdog does: the one that is stuck
+    for channel in trace.channels:  # numbered differently than by the watchdog: the op that is stuck
         if channel.messages.first_active:
             yield channel.messages.first_active.created_ns

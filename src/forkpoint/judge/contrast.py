@@ -1,10 +1,10 @@
-"""What ranks printed, side by side: the one rank that printed another value, or a line of its own, where all others agree.
+"""Compares what ranks printed: the one rank that printed another value, or a line of its own, where all others agree.
 
     resumed from trainer_state.json (consumed samples: 160)     seven ranks
     resumed from trainer_state.json (consumed samples: 120)     one rank
 
-This is what a person sees who lays the logs next to each other. It shows that a rank differs, not that this is what stopped the job:
-it may decide between ranks that recorded calls or stacks leave over, and names nobody by itself.
+This is what a person sees who puts the logs side by side. It shows that a rank differs, not that this stopped the job: it
+can decide between ranks that recorded calls or stacks leave open, and names nobody by itself.
 """
 
 import re
@@ -21,10 +21,12 @@ from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
 
 _OF_A_ROLE = 3
-"""A line of one rank alone that comes this often is what this rank prints by its role, such as the loss of the last stage."""
+"""A line that only one rank prints, and prints this often, belongs to the rank's role, such as the loss of the last
+stage.
+"""
 _MOMENTS = 400
 _MAIN = 0
-"""The rank that prints for all: a line that only it prints says nothing."""
+"""The rank that prints for all: a line that only it prints means nothing."""
 
 _PLACE_OR_TIME = re.compile(
     r"\d{1,4}[-/]\d\d[-/]\d{1,4}[T _]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
@@ -40,13 +42,13 @@ _COORDINATE = re.compile(
     r"(?:rank|node|host|stage|cuda|gpu|device|pid|process|port|worker|member|replica|shard|seed|(?<![a-z])(?:[dtpec]p|of))[ _:=#-]{0,2}$",
     re.IGNORECASE,
 )
-"""Words before a number that says who a rank is: it is meant to differ."""
+"""Words before a number that identifies a rank: such numbers are meant to differ."""
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])|\bnan\b|[-+]?\binf\b", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
 _OF_AN_ERROR = re.compile(
     r"^[\w.]*(?:Error|Exception|Interrupt)\b|[Tt]imed out|[Cc]onnection (?:closed|reset)|\bSIG[A-Z]{3,}"
 )
-"""Errors, and what launchers say of signals: they are read elsewhere."""
+"""Errors, and what launchers report about signals: other modules read them."""
 _REPORTS = re.compile(r"fail|error|exception|abort|crash|lost|died", re.IGNORECASE)
 """`logging.exception` prints its message in the line before the traceback."""
 
@@ -57,7 +59,7 @@ class Contrast(Struct, frozen=True):
     own: str
     """What they printed."""
     usual: str | None
-    """What the others printed in its place; None: nothing."""
+    """What the others printed instead; None if nothing."""
     evidence: tuple[Evidence, ...]
 
     @property
@@ -74,12 +76,12 @@ class _Said(Struct, frozen=True):
 
 
 _Lines = dict[int, list[_Said]]
-"""By rank, in order: lines of one form."""
+"""Lines of one form, by rank, in order."""
 
 
 def find_contrast(sides: Iterable[tuple[int, ...]], incident: Incident) -> Contrast | None:
-    """Of the only one of these sides of which all ranks, and no others, printed something else than the rest. Where several sets of
-    ranks printed lines of their own, that is a matter of course in this program.
+    """What only the ranks of exactly one of these sides printed. None if several sets of ranks printed lines of their
+    own: that is normal for this program.
     """
     found = find_contrasts(incident)
     wanted = [side for side in dict.fromkeys(sides) if any(one.ranks == side for one in found)]
@@ -89,13 +91,15 @@ def find_contrast(sides: Iterable[tuple[int, ...]], incident: Incident) -> Contr
 
 
 def find_lone_contrast(incident: Incident) -> Contrast | None:
-    """Of the only rank that differs from all others."""
+    """The contrast of the only rank that differs from all others."""
     return find_contrast(((rank,) for rank in incident.timeline.world), incident)
 
 
 @fact
 def find_contrasts(incident: Incident) -> tuple[Contrast, ...]:
-    """Empty where a rank is not heard, or a log is cut. A value that differs says more than a line of one rank alone, which may be its role."""
+    """Empty if a rank has no log, or a log is truncated. A differing value says more than a line of a single rank,
+    which may be its role.
+    """
     forms = _read_forms(incident)
     ranks = {rank for told in forms.values() for rank in told}
     world = set(incident.timeline.world) or ranks
@@ -103,7 +107,7 @@ def find_contrasts(incident: Incident) -> tuple[Contrast, ...]:
 
 
 def find_contrast_among(members: tuple[int, ...], incident: Incident) -> Contrast | None:
-    """Of the only one of these ranks that differs from the others of them; None where one of them is not heard."""
+    """The contrast of the only one of these ranks that differs from the others of them; None if one of them has no log."""
     forms = {
         form: {rank: said for rank, said in told.items() if rank in members}
         for form, told in _read_forms(incident).items()
@@ -124,7 +128,7 @@ def _contrasts(
 
 
 def _read_forms(incident: Incident) -> dict[str, _Lines]:
-    """Lines up to the first word of each rank that blames its peers: what comes after it follows from that."""
+    """Lines up to each rank's first line that blames its peers: later lines are consequences."""
     ends: dict[tuple[str, int | None], int] = {}
     for event in incident.capture.events:
         if blames_peers(event) or event.kind is LogKind.SIZES_DIFFER:
@@ -141,7 +145,7 @@ def _read_forms(incident: Incident) -> dict[str, _Lines]:
 
 @fact
 def find_printed(incident: Incident) -> tuple[tuple[str, int, PrintedLine], ...]:
-    """(file, rank, line) of all lines whose rank is known: by their prefix, or because the log has one owner."""
+    """(file, rank, line) of all lines whose rank is known, by their prefix or because the log has one owner."""
     owners: dict[str, set[int | None]] = defaultdict(set)
     for file, rank in incident.capture.logs:
         owners[file].add(rank)
@@ -156,7 +160,7 @@ def find_printed(incident: Incident) -> tuple[tuple[str, int, PrintedLine], ...]
 
 @fact
 def find_lines(incident: Incident) -> dict[int, list[Evidence]]:
-    """By rank, in order: what its program printed, as far as that is kept."""
+    """By rank, in order: the kept lines that its program printed."""
     found: dict[int, list[Evidence]] = defaultdict(list)
     for file, rank, line in find_printed(incident):
         found[rank].append(Evidence(file, rank, f"line {line.line}", line.text))
@@ -164,12 +168,12 @@ def find_lines(incident: Incident) -> dict[int, list[Evidence]]:
 
 
 def without_times(text: str) -> str:
-    """What was printed, without when: for a sentence."""
+    """What was printed, without times, for use in a sentence."""
     return _PLACE_OR_TIME.sub("", text).replace("[]", "").strip(" ,|-")
 
 
 def split_line(text: str) -> tuple[str, tuple[str, ...]]:
-    """The form of a line, and its numbers without those that say who, when or how fast."""
+    """The form of a line, and its numbers, except those that identify the rank or are times and rates."""
     bare = _MEASURED.sub("~", _PLACE_OR_TIME.sub("~", text))
     values = [
         n[0].lower() for n in _NUMBER.finditer(bare) if not _COORDINATE.search(bare[max(0, n.start() - 16) : n.start()])
@@ -178,7 +182,7 @@ def split_line(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _odd_values(forms: Mapping[str, _Lines], ranks: set[int]) -> Iterator[Contrast]:
-    """Numbers in which, at each moment at which ranks differ at all, the same few ranks differ from all others."""
+    """Numbers in which the same few ranks differ from all others whenever ranks differ at all."""
     for told in forms.values():
         widths = {len(one.values) for said in told.values() for one in said}
         if told.keys() != ranks or len(widths) != 1:
@@ -193,7 +197,9 @@ def _odd_values(forms: Mapping[str, _Lines], ranks: set[int]) -> Iterator[Contra
 
 
 def _moments(told: _Lines) -> Iterator[dict[int, _Said]]:
-    """Lines of all ranks that belong together: of one step, where a number rises on every rank; else the n-th of each."""
+    """Lines of all ranks that belong together: those of one step if a number rises on every rank, else the n-th of
+    each.
+    """
     width = len(next(iter(told.values()))[0].values)
     step = next((c for c in range(width) if all(_rises(c, said) for said in told.values())), None)
     if step is not None:
@@ -212,7 +218,9 @@ def _rises(column: int, said: list[_Said]) -> bool:
 
 
 def _few(values: dict[int, str]) -> tuple[int, ...] | None:
-    """Ranks that have one value while most have another; none where there are more values, or no most. None: all are equal."""
+    """Ranks with one value while most have another. Empty if there are more values, or no majority; None if all are
+    equal.
+    """
     counts = Counter(values.values())
     if len(counts) == 1:
         return None
@@ -223,7 +231,7 @@ def _few(values: dict[int, str]) -> tuple[int, ...] | None:
 
 
 def _own_lines(forms: Mapping[str, _Lines], ranks: set[int], main: int) -> Iterator[Contrast]:
-    """Lines of a form that only few ranks printed, and not as a matter of course."""
+    """Lines of a form that only few ranks printed, unless that is normal for them."""
     last = {
         rank: max(said[-1].line.line for told in forms.values() for r, said in told.items() if r == rank)
         for rank in ranks
@@ -236,7 +244,9 @@ def _own_lines(forms: Mapping[str, _Lines], ranks: set[int], main: int) -> Itera
 
 
 def _is_last(said: list[_Said], last: int) -> bool:
-    """The main rank prints lines for all. Only one that it never printed before, and nothing after, says something of itself."""
+    """The main rank prints lines for all. A line says something about the rank itself only if it is its last and had
+    not been printed before.
+    """
     return len(said) == 1 and said[0].line.line == last
 
 

@@ -1,4 +1,4 @@
-"""Ranks that came to the call in which they stand while they handled an exception of their own code."""
+"""Ranks that reached their current call while handling an exception of their own code."""
 
 from itertools import pairwise
 
@@ -21,11 +21,11 @@ class Handling(Struct, frozen=True):
 
 
 def find_handling(divergence: Divergence, incident: Incident) -> tuple[Handling, ...]:
-    """Of the ranks that part here, where nothing else says who left: those that an exception led aside.
+    """Of the ranks that part here, if nothing else shows who left: those that an exception led elsewhere.
 
-    An exception that a log only mentions may have been handled long ago. Python prints what was raised while another
-    was handled with that other one before it; and if it was raised by the very call in which the rank is recorded to
-    stand, then the first led it there.
+    An exception that a log only mentions may have been handled long ago. Python prints an exception raised during
+    handling together with the one being handled; if it was raised by the very call that the rank is recorded to be in,
+    then the first one led it there.
     """
     if divergence.how not in (PartingKind.CYCLE, PartingKind.METADATA):
         return ()

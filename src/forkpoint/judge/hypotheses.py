@@ -1,4 +1,4 @@
-"""Findings and readings -> Hypotheses: each tested by replay, the smallest repair first."""
+"""Findings and readings -> Hypotheses, each tested by replay, the smallest repair first."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,7 +19,7 @@ _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 
 
 def find_hypotheses(incident: Incident, findings: Iterable[Finding]) -> tuple[Hypothesis, ...]:
-    """What detectors found first, then what else survives. Empty of a job that is well."""
+    """What detectors found first, then the readings that survive. Empty for a healthy job."""
     readings = _readings(incident, findings)
     tested = [shown for hypothesis in readings if (shown := _test(hypothesis, incident))]
     return tuple(
@@ -29,12 +29,12 @@ def find_hypotheses(incident: Incident, findings: Iterable[Finding]) -> tuple[Hy
 
 
 def find_refused(incident: Incident, findings: Iterable[Finding]) -> tuple[Hypothesis, ...]:
-    """Readings that replay refuses: for whoever asks what was tried."""
+    """Readings that replay refutes, for those who ask what was tried."""
     return tuple(one for one in _readings(incident, findings) if _test(one, incident) is None)
 
 
 def _readings(incident: Incident, findings: Iterable[Finding]) -> list[Hypothesis]:
-    """Each once, as the first says it."""
+    """Findings and readings without repetitions, as the first one words them."""
     claims = [_of_finding(finding) for finding in findings if finding.cause not in _UNDECIDED]
     first_of_each: dict[object, Hypothesis] = {}
     for reading in (*claims, *read_calls(incident), *read_words_and_stacks(incident)):
@@ -54,7 +54,7 @@ def _of_finding(finding: Finding) -> Hypothesis:
 
 
 def _test(hypothesis: Hypothesis, incident: Incident) -> Hypothesis | None:
-    """With its repair and the steps of its replay; None where replay refuses it on every side."""
+    """The hypothesis with its repair and the steps of its replay; None if replay refutes it on every side."""
     fork = hypothesis.divergence
     if fork is not None and fork.how is PartingKind.METADATA and not may_be(hypothesis.cause, (), fork, incident):
         return None
@@ -84,7 +84,7 @@ def _tell(
 
 
 def _change(repair: Repair, divergence: Divergence | None) -> tuple[str, str]:
-    """Who, and what it would have done."""
+    """Which ranks, and what they would have done differently."""
     slot = describe_slot(divergence) if divergence else "the call in which the others wait"
     if repair.kind is RepairKind.FINISH:
         return slot, "finished"

@@ -1,4 +1,4 @@
-"""Ranks for which others waited, by what logs say: who kept working meanwhile, and who did not come to a barrier."""
+"""Ranks that others waited for, according to logs: who kept working meanwhile, and who did not come to a barrier."""
 
 import re
 from collections.abc import Sequence
@@ -20,35 +20,36 @@ from forkpoint.model.world import name_ranks
 
 _NUMBER = re.compile(r"\d{1,7}")
 _REPEATS = 3
-"""Lines in a row that speak of another try: one alone may be followed by success."""
+"""Consecutive lines about a retry: after a single one the retry may have succeeded."""
 _CLOCK = re.compile(r"[\[(]?(\d\d):(\d\d):(\d\d)\b")
 """A time without a date."""
 _RETRIES = re.compile(
     r"\bretry|\bretries\b|\battempt\b|\b(?:still )?waiting (?:for|on)\b|\btry(?:ing)? again\b", re.IGNORECASE
 )
 _NEAR = 1_800_000_000.0
-"""Some second, to find a year that is not printed: all times here are of one job."""
+"""Some second, to guess a year that is not printed: all times here are of one job."""
 
 
 class WorkedOn(Struct, frozen=True):
-    """Ranks whose program went on printing while others waited, until they gave up."""
+    """Ranks whose program continued to print while others waited, until those gave up."""
 
     ranks: tuple[int, ...]
     seconds: int
-    """How much later than those of all who waited their last lines are, at least."""
+    """How many seconds, at least, their last lines are later than those of all ranks that waited."""
     timeout_ms: int
     evidence: tuple[Evidence, ...]
     waited: str
     """In words: who waited for it."""
     retries: bool = False
-    """Its last lines say that it tries the same thing again and again, or waits for something."""
+    """Its last lines say that it retries the same thing again and again, or waits for something."""
 
 
 def find_who_did_not_come(incident: Incident) -> int | None:
-    """The only rank that says nothing of a failure, where ranks gave up waiting, and all others with them or because they had gone.
+    """The only rank that reports no failure, if ranks gave up waiting, and all others did so with them or because they
+    had gone.
 
-    A process that dies closes its connections at once, and then nobody waits until a timeout. One that waits for others gives up
-    like them, or loses its connections when they end. So it lived, and was in no call.
+    A process that dies closes its connections at once, so nobody waits until a timeout. One that waits for others gives
+    up like them, or loses its connections when they end. So this rank was alive and in no call.
     """
     gave_up = find_gave_up(incident)
     rest = set(incident.timeline.world) - gave_up.keys() - cut_off(incident)
@@ -59,15 +60,15 @@ def find_who_did_not_come(incident: Incident) -> int | None:
 
 
 def find_failed_thread(rank: int, incident: Incident) -> LogEvent | None:
-    """An exception of its own program ended a thread beside the main one, on this rank alone: what that thread made or wrote, nobody
-    makes any more, and who waits for it waits for ever.
+    """An exception of its own program ended a thread other than the main one, on this rank alone: nobody does the
+    thread's work any more, and whoever waits for it waits for ever.
     """
     ended = [e for e in incident.capture.events if e.exception and in_side_thread(e.stack) and not blames_peers(e)]
     return ended[0] if ended and {e.rank for e in ended} == {rank} else None
 
 
 def find_gave_up(incident: Incident) -> dict[int, LogEvent]:
-    """Ranks that waited for others until a timeout, in a call or for its communicator."""
+    """Ranks that waited for others until a timeout, in a call or for a communicator."""
     events = incident.capture.events
     return {
         e.rank: e for e in events if e.rank is not None and (e.kind in TIMEOUTS or (e.exception and asked_for_id(e)))
@@ -75,7 +76,7 @@ def find_gave_up(incident: Incident) -> dict[int, LogEvent]:
 
 
 class _Waited(Struct, frozen=True):
-    """Who went on while these ranks waited, and for what share of their timeout at least."""
+    """Who continued while these ranks waited, and for what share of their timeout at least."""
 
     ranks: tuple[int, ...]
     others: list[int]
@@ -83,7 +84,7 @@ class _Waited(Struct, frozen=True):
 
 
 def find_worked_on(incident: Incident) -> WorkedOn | None:
-    """Nothing of them speaks of a failure, and they went on for long after the last line of every rank that waited."""
+    """Ranks that report no failure and continued for long after the last line of every rank that waited."""
     gave_up, found = find_gave_up(incident), _who_was_waited_for(incident)
     timeout_ms = max((_timeout_ms(event) for event in gave_up.values()), default=0)
     later = _later_by(found.ranks, found.others, incident)
@@ -99,7 +100,7 @@ def find_worked_on(incident: Incident) -> WorkedOn | None:
 
 
 def _later_by(ranks: Sequence[int], others: Sequence[int], incident: Incident) -> int | None:
-    """Seconds from the last line of all others to the first of the last lines of these; None unless all are known."""
+    """Seconds from the last line of all others to the first of these ranks' last lines; None unless all are known."""
     own, theirs = ([_last_second(rank, incident) for rank in side] for side in (ranks, others))
     known = [one for one in (*own, *theirs) if one is not None]
     if not own or not theirs or len(known) < len(own) + len(theirs) or len({one.dated for one in known}) > 1:
@@ -116,8 +117,8 @@ def _who_was_waited_for(incident: Incident) -> _Waited:
 
 
 def _find_behind(incident: Incident) -> tuple[int, ...]:
-    """Ranks that had not come, by the rounds that they printed, to where others gave up in a call of the whole job. Nobody else may
-    have held these more than they did: none of these calls ends without every rank.
+    """Ranks that, by the rounds that they printed, had not reached the point at which others gave up in a call of the
+    whole job. Nobody else can be the reason that these wait: none of the earlier calls ends without every rank.
     """
     gave_up, standings = find_gave_up(incident), find_standings(incident)
     inside = [standings[rank] for rank in gave_up if rank in standings]
@@ -133,8 +134,8 @@ def _find_behind(incident: Incident) -> tuple[int, ...]:
 
 
 def _find_at_own_work(incident: Incident) -> int | None:
-    """Some ranks were not heard, and all that were gave up in a call of the whole job, except one that is at work which it alone does.
-    Had it been in that call, it would have given up as well; and none of these calls ends without it.
+    """Some ranks have no log, and all others gave up in a call of the whole job, except one that does work that it
+    alone does. Had it been in that call, it would have given up as well; and none of these calls ends without it.
     """
     gave_up, standings = find_gave_up(incident), find_standings(incident)
     rest = sorted(set(own_logs(incident)) - gave_up.keys() - cut_off(incident))
@@ -147,37 +148,37 @@ def _find_at_own_work(incident: Incident) -> int | None:
 
 @fact
 def find_missed(incident: Incident) -> tuple[tuple[int, ...], tuple[LogEvent, ...]]:
-    """Ranks that did not come to a monitored barrier, as rank 0 names them, and its words."""
+    """Ranks that did not come to a monitored barrier, as rank 0 names them, and rank 0's log line."""
     told = tuple(e for e in incident.capture.events if e.kind is LogKind.BARRIER_MISSED and e.rank == 0)
     return tuple(sorted({int(n) for e in told for n in _NUMBER.findall(e.detail("missing") or "")})), told
 
 
 def came_later(ranks: tuple[int, ...], incident: Incident) -> tuple[LogEvent, ...]:
-    """Their own words that they came to a barrier after all; empty unless all of them say so."""
+    """Their own log lines that they came to a barrier after all; empty unless all of them say so."""
     came = [e for r in ranks for e in events_of(r, incident, LogKind.PEER_TIMEOUT) if e.pattern.startswith("barrier-")]
     return tuple(came) if {e.rank for e in came} == set(ranks) else ()
 
 
 class CameAtLast(Struct, frozen=True):
-    """Ranks whose dumps do not hold the call in which others wait, and which came to it when those had given up."""
+    """Ranks whose dumps do not hold the call in which others wait, and which reached it after those had given up."""
 
     told: tuple[LogEvent, ...]
-    """Their own words, then those of ranks that waited there."""
+    """Their own log lines, then those of ranks that waited there."""
     seconds: int | None
-    """How much later than those of all others their last lines are; None: not known."""
+    """How much later their last lines are than those of all others; None if not known."""
     timeout_ms: int
     """0: nobody is known to have given up there."""
 
     @property
     def worked_longer(self) -> bool:
-        """For longer than the timeout. Otherwise the dumps may be of an earlier moment, and another rank may have held them all."""
+        """For longer than the timeout. Otherwise the dumps may be older, and another rank may have delayed them all."""
         return self.seconds is not None and self.timeout_ms > 0 and self.seconds * 1000 >= self.timeout_ms
 
 
 @fact
 def find_came_at_last(incident: Incident) -> CameAtLast | None:
-    """Some wait in a call. All that are missed there say that a connection was closed on them in that line: so they were not stuck for
-    ever, and did not take another path. Late they were if others had waited there until their timeout.
+    """Some wait in a call. All ranks missing there log that a connection was closed on them in that line: so they were
+    not stuck for ever, and did not take another path. They were late if others had waited there until their timeout.
     """
     divergence, gave_up = incident.divergence, find_gave_up(incident)
     if divergence is None or divergence.how is not PartingKind.ABSENCE or not divergence.odd:
@@ -197,7 +198,9 @@ def _places_of(divergence: Divergence) -> set[Lines]:
 
 
 def were_alive(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
-    """Their launcher's word that it had to stop them, and none of their own of a failure; empty unless so for all."""
+    """Their launcher's lines that it had to stop them, if they report no failure themselves; empty unless this holds
+    for all.
+    """
     exits = find_exits(incident)
     failed = {e.rank for e in incident.capture.events if e.is_failure and e.kind is not LogKind.BARRIER_MISSED}
     stopped = [exits[r] for r in ranks if r in exits and exits[r].is_stopped and r not in failed]
@@ -205,7 +208,7 @@ def were_alive(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ..
 
 
 def is_quiet(rank: int, incident: Incident) -> bool:
-    """Its whole log is there and reports no failure."""
+    """Its complete log is there and reports no failure."""
     failed = [e for e in incident.said.get(rank, ()) if e.is_failure and not in_side_thread(e.stack)]
     cut = any(owner == rank and file in incident.capture.cut_logs for file, owner in incident.capture.logs)
     return has_log(rank, incident) and not cut and not failed
@@ -222,7 +225,7 @@ class _Said(Struct, frozen=True):
 
 
 def _last_second(rank: int, incident: Incident) -> _Said | None:
-    """Of the last line that its program printed with a time."""
+    """The second of the last line that its program printed with a time."""
     for line in reversed(find_lines(incident).get(rank, [])):
         stamp = read_stamp(find_time(line.says) or "")
         if stamp is not None and (second := stamp.seconds(_NEAR)) is not None:

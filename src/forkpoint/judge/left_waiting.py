@@ -1,4 +1,6 @@
-"""Ranks whose last line, by the source, comes from a place that those who wait have not passed, or from where a program only ends."""
+"""Ranks whose last line comes, according to the source, from a place that the waiting ranks have not passed, or from one after
+which the program only ends.
+"""
 
 import numpy as np
 from msgspec import Struct
@@ -19,12 +21,12 @@ from forkpoint.model.world import name_ranks
 
 
 class LeftWaiting(Struct, frozen=True):
-    """Some went another way than those who wait, by the line that they printed last."""
+    """Some ranks took another way than those who wait, judging by the last line that they printed."""
 
     ways: tuple[OtherWay, ...]
     waiting: tuple[Standing, ...]
     odd: bool
-    """Those who wait are more than all others; or all of them made that call in earlier rounds, as the others do now."""
+    """Those who wait are the majority; or all of them made that call in earlier rounds, as the others do now."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -53,7 +55,7 @@ class LeftWaiting(Struct, frozen=True):
 
 @fact
 def find_left_waiting(incident: Incident) -> LeftWaiting | None:
-    """Most ranks first. None if those who wait, and those who went another way, are not all whose place is known."""
+    """Most ranks first. None if not all ranks whose place is known either wait or took another way."""
     standings, world = find_standings(incident), incident.timeline.world
     found: list[LeftWaiting] = []
     for place in dict.fromkeys(way.place for way in incident.capture.source.other_ways):

@@ -1,4 +1,4 @@
-"""What ranks' own lines say when they are compared: who was waited for, who left something out, who made other calls or groups."""
+"""What ranks' own lines show when compared: who was waited for, who skipped something, who made other calls or groups."""
 
 from collections import Counter
 
@@ -16,14 +16,14 @@ from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Lines with which a program itself says that it left something out: a batch, a step, the rest of an epoch.
+# Lines with which a program itself says that it skipped something: a batch, a step, the rest of an epoch.
 
 _LEAST = 2
-"""Other ranks that must be heard, for the silence of all of them to mean something."""
+"""Number of other ranks that must have logs for the silence of all of them to mean something."""
 
 
 def find_lone_notice(incident: Incident) -> LogEvent | None:
-    """The last such line of the only rank that printed one, where others have logs too."""
+    """The last such line of the only rank that printed one, if others have logs too."""
     notices = [e for e in incident.capture.events if e.kind is LogKind.NOTICE and e.rank is not None]
     ranks = {e.rank for e in notices}
     others = incident.heard - ranks
@@ -33,8 +33,9 @@ def find_lone_notice(incident: Incident) -> LogEvent | None:
 
 
 def find_last_words(sides: tuple[tuple[int, ...], ...], incident: Incident) -> LogEvent | None:
-    """Of sides that made different calls: the line with which a rank said, last of all and as the only rank, that it leaves
-    something out or goes on otherwise. It must be all of its side, or others of that side would have said so too.
+    """For sides that made different calls: the last line of a rank, if it is the only rank that says that it skips
+    something or continues differently. The rank must be its whole side, because others of that side would have said
+    so too.
     """
     notice = find_lone_notice(incident)
     ends = incident.capture.log_ends.get(notice.file) if notice else None
@@ -44,8 +45,7 @@ def find_last_words(sides: tuple[tuple[int, ...], ...], incident: Incident) -> L
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Calls that ranks compared before they made them (TORCH_DISTRIBUTED_DEBUG=DETAIL): who called what, by their own
-# words.
+# Calls that ranks compared before they made them (TORCH_DISTRIBUTED_DEBUG=DETAIL): who called what, in their own words.
 
 
 class ComparedCall(Struct, frozen=True):
@@ -60,12 +60,12 @@ class ComparedCall(Struct, frozen=True):
 class CallMismatch(Struct, frozen=True):
     calls: dict[int, ComparedCall]
     odd: tuple[int, ...]
-    """Those that differ from most of the job; empty where no call is that of most."""
+    """Those that differ from most of the job; empty if no call is the majority's."""
     events: tuple[LogEvent, ...]
 
     @property
     def is_other_path(self) -> bool:
-        """Another operation, or the same from another line."""
+        """Another operation, or the same one from another line."""
         ops = {call.op for call in self.calls.values()}
         places = {_place(event.stack) for event in self.events if event.stack}
         return len(ops) > 1 or len(places) > 1
@@ -83,7 +83,7 @@ class CallMismatch(Struct, frozen=True):
 
 @fact
 def find_call_mismatch(incident: Incident) -> CallMismatch | None:
-    """None also where the numbers in the words are not those of the job: then they are ranks within another group."""
+    """None also if the numbers in the lines are not those of the job: then they are ranks within another group."""
     events = [e for e in incident.capture.events if e.kind is LogKind.CALLS_DIFFER and e.rank is not None]
     if not events or any(e.detail("own") != str(e.rank) for e in events):
         return None
@@ -104,42 +104,42 @@ def _place(stack: Stack) -> tuple[tuple[str, int], ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Models that DDP compared when it was made: each rank says what it holds, and that another holds something else.
+# Models that DDP compared when it was constructed: each rank logs what it holds, and that another holds something else.
 
 _OF_RANK_0 = "as rank 0"
 
 
 class ModelMismatch(Struct, frozen=True):
     models: dict[int, str]
-    """By rank: what it holds, as far as words tell."""
+    """By rank: what it holds, as far as lines tell."""
     odd: tuple[int, ...]
-    """Those that differ from most of the job; empty where no model is that of most."""
+    """Those that differ from most of the job; empty if no model is the majority's."""
     events: tuple[LogEvent, ...]
 
     @property
     def sides(self) -> tuple[tuple[int, ...], ...]:
-        """The fewest first."""
+        """The smallest side first."""
         kinds = dict.fromkeys(self.models.values())
         sides = (tuple(sorted(r for r, model in self.models.items() if model == kind)) for kind in kinds)
         return tuple(sorted(sides, key=lambda side: (len(side), side)))
 
     @property
     def told(self) -> str:
-        """What the sides hold of which it is known."""
+        """What the sides hold, for those that are known."""
         known = [side for side in self.sides if self.models[side[0]] != _OF_RANK_0]
         return ", ".join(f"{plain_ranks(side)} {verb(side, 'holds', 'hold')} {self.models[side[0]]}" for side in known)
 
     @property
     def divergence(self) -> Divergence:
         stacks = {event.rank: event.stack for event in self.events if event.stack}
-        # torch gathers the numbers of parameters; their sizes it broadcasts from rank 0.
+        # torch gathers the number of parameters from all ranks, but broadcasts their sizes from rank 0.
         op = "all_gather" if any(event.detail("own_count") for event in self.events) else "broadcast"
         cohorts = tuple(Cohort(side, Role.WAITING, op, stack=stacks.get(side[0])) for side in self.sides)
         return unrecorded_divergence(PartingKind.METADATA, cohorts, self.odd)
 
 
 def find_model_mismatch(incident: Incident) -> ModelMismatch | None:
-    """None also where the numbers in the words are not those of the job: then they are ranks within another group."""
+    """None also if the numbers in the lines are not those of the job: then they are ranks within another group."""
     events = [e for e in incident.capture.events if e.kind is LogKind.MODELS_DIFFER and e.rank is not None]
     if not events or any((e.detail("own") or e.detail("number")) != str(e.rank) for e in events):
         return None
@@ -159,7 +159,7 @@ def _held_by(event: LogEvent) -> str:
 
 
 def _hold_as_rank_0(incident: Incident) -> set[int]:
-    """Rank 0, and ranks that came further than the comparison: what they say is of another call."""
+    """Rank 0, and ranks that got past the comparison: what they log is about another call."""
     further = {
         event.rank
         for event in incident.capture.events
@@ -170,8 +170,8 @@ def _hold_as_rank_0(incident: Incident) -> set[int]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Groups that ranks did not make alike. Names of groups are counted, so who makes one more, or one less, gives the next
-# one the name of another: ranks then wait for each other in groups that are not the same.
+# Groups that ranks did not create alike. Groups are named by a counter, so a rank that creates one more or one less
+# gives the next group the name of another: ranks then wait for each other in groups that are not the same.
 
 
 class GroupMismatch(Struct, frozen=True):
@@ -205,7 +205,7 @@ class GroupMismatch(Struct, frozen=True):
 
 
 def find_group_mismatch(incident: Incident) -> GroupMismatch | None:
-    """Of the first group, by number, that ranks say to have made with different sizes (at INFO level)."""
+    """The first group, by number, that ranks log to have created with different sizes (at INFO level)."""
     made: dict[str, dict[int, LogEvent]] = {}
     for event in incident.capture.events:
         name = event.detail("group_name") if event.kind is LogKind.SETTINGS else None
@@ -222,16 +222,16 @@ def find_group_mismatch(incident: Incident) -> GroupMismatch | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks that had issued other numbers of calls at the end of the same training step: what `guard.step` tells.
+# Ranks that had issued different numbers of calls at the end of the same training step, as reported by `guard.step`.
 
 
 class StepParting(Struct, frozen=True):
     group: str
     step: int
     odd: tuple[int, ...]
-    """Empty where no number is that of most ranks."""
+    """Empty if no number is the majority's."""
     by: int
-    """Calls that the odd ranks have more, or fewer (negative), than the others; 0 where nobody is odd."""
+    """How many more calls the odd ranks have made than the others (negative: fewer); 0 if nobody is odd."""
     evidence: tuple[Evidence, ...]
 
     @property
@@ -244,7 +244,7 @@ class StepParting(Struct, frozen=True):
 
 
 def find_step_parting(incident: Incident) -> StepParting | None:
-    """The earliest step at whose end ranks differ; of those that all ranks told, if there is one."""
+    """The earliest step at whose end ranks differ, preferably one that all ranks reported."""
     counts: dict[tuple[int, str], dict[int, int]] = {}
     for count in incident.capture.steps:
         counts.setdefault((count.step, count.group), {})[count.rank] = count.calls

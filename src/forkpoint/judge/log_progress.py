@@ -1,4 +1,4 @@
-"""How far each rank came in a group, from its own log: enough to name laggards where nothing was recorded."""
+"""How far each rank came in a group, from its own log: enough to name laggards if nothing was recorded."""
 
 from collections import Counter
 
@@ -13,20 +13,20 @@ _MESSAGES = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"})
 
 
 class RankProgress(Struct, frozen=True):
-    """One rank's own words about one group."""
+    """What one rank logged about one group."""
 
     rank: int
     group: str | None
-    """What is equal on all its members; None where the line does not say, and then nothing may be compared."""
+    """Equal on all members of a group; None if the line does not name it, and then nothing may be compared."""
     desc: str | None
     work: Work | None
-    """The op in which it timed out; None for a rank that only was told to dump."""
+    """The op in which it timed out; None for a rank that was only told to dump."""
     counters: Counters | None
     event: LogEvent
 
 
 class LogView(Struct, frozen=True):
-    """The group in which most ranks timed out, as far as logs tell."""
+    """The group in which most ranks timed out, as far as logs show."""
 
     group: str | None
     desc: str | None
@@ -36,7 +36,7 @@ class LogView(Struct, frozen=True):
     behind: tuple[RankProgress, ...]
     """Ranks of the same group that had not enqueued that op."""
     other: tuple[RankProgress, ...]
-    """Ranks that timed out in the same place of the same group with another op or size."""
+    """Ranks that timed out at the same number of the same group with another op or size."""
     ahead: tuple[RankProgress, ...]
     """Ranks that timed out later in the same group."""
     elsewhere: tuple[RankProgress, ...]
@@ -45,7 +45,7 @@ class LogView(Struct, frozen=True):
 
 @fact
 def read_progress(incident: Incident) -> tuple[RankProgress, ...]:
-    """Per rank and group the last it said, a timeout before a mere counter."""
+    """For each rank and group the last thing it logged; a timeout takes precedence over a mere counter."""
     found: dict[tuple[int, str | None], RankProgress] = {}
     pending: dict[int, list[LogEvent]] = {}
     placed: set[tuple[int, Work | None]] = set()
@@ -66,12 +66,12 @@ def read_progress(incident: Incident) -> tuple[RankProgress, ...]:
 
 
 def tells_timeout(event: LogEvent) -> bool:
-    """The watchdog's own line, or the echo with which it ended: people often paste only that one."""
+    """The watchdog's own line, or the exception that repeats it: people often paste only that one."""
     return event.kind in (LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED) and event.work is not None
 
 
 def unnamed_timeouts(incident: Incident) -> tuple[LogEvent, ...]:
-    """The earliest timeout of each speaker that gives at most its number within a group (before torch 2.2)."""
+    """The earliest timeout of each rank whose lines give at most its number within a group (before torch 2.2)."""
     first: dict[int, LogEvent] = {}
     for event in incident.capture.events:
         if event.rank is None and tells_timeout(event):
@@ -84,9 +84,9 @@ def unnamed_timeouts(incident: Incident) -> tuple[LogEvent, ...]:
 
 
 def near_ratio(one: int, other: int) -> tuple[int, int] | None:
-    """Small whole numbers that two sequence numbers stand to each other as, but not 1 : 1.
+    """The ratio of two sequence numbers, if it is one of small whole numbers but not 1 : 1.
 
-    Two groups that a step calls a fixed number of times each count like that. Within a thousandth, five such ratios
+    Two groups that a step calls a fixed number of times each have such a ratio. Within a thousandth, five such ratios
     cover less than one in fifty of all pairs; numbers below a thousand are too small to tell.
     """
     high, low = max(one, other), min(one, other)
@@ -98,7 +98,7 @@ def near_ratio(one: int, other: int) -> tuple[int, int] | None:
 
 @fact
 def view_logs(incident: Incident) -> LogView | None:
-    """None: no log speaks of a timeout."""
+    """None if no log mentions a timeout."""
     progress = read_progress(incident)
     timed_out = [p for p in progress if p.work is not None]
     if not timed_out:
@@ -137,8 +137,8 @@ def _timeout_of(status: LogEvent, told: list[LogEvent]) -> LogEvent:
 
 
 def _keep(found: dict[tuple[int, str | None], RankProgress], told: LogEvent, status: LogEvent) -> None:
-    """`status` names the group, and may count; the timeout's own line did neither before torch 2.6."""
-    assert told.rank is not None  # only lines of ranks come here
+    """`status` names the group, and may have counters; the timeout's own line had neither before torch 2.6."""
+    assert told.rank is not None  # the caller passes only lines with a rank
     group = status.group
     bare = found.get((told.rank, None))
     if bare is not None and bare.work == told.work:
@@ -160,7 +160,7 @@ def _is_behind(progress: RankProgress, seq: int | None) -> bool:
 
 
 def _is_message(progress: RankProgress) -> bool:
-    """Messages have a counter of their own on each rank: it compares with nothing."""
+    """Messages have a counter of their own on each rank, which compares with nothing."""
     return progress.work is not None and progress.work.op in _MESSAGES
 
 

@@ -1,7 +1,8 @@
-"""What machines' words weigh beside a rank's own failure. By themselves they are notes and accuse nobody.
+"""How much machines' messages weigh in addition to a rank's own failure. By themselves they are notes and accuse
+nobody.
 
-An Xid counts for a rank only if it is on the GPU on which that rank ran, is one that ends or hangs a process, does not
-only follow from another event, and is not known to be of another time than the incident.
+An Xid counts against a rank only if it is on the GPU that the rank used, is one that ends or hangs a process, is not
+only a consequence of another event, and is not known to be from another time than the incident.
 """
 
 from collections.abc import Iterator
@@ -24,12 +25,12 @@ _Span = tuple[int, int]
 
 
 class XidOrigin(Enum):
-    """Where an Xid more likely comes from, as the knowledge base says."""
+    """Where an Xid most likely comes from, according to the knowledge base."""
 
     HARDWARE = auto()
     APPLICATION = auto()
     OPEN = auto()
-    """The driver, or not to be told from the number alone."""
+    """The driver, or the number alone does not tell."""
 
 
 class GpuFault(Struct, frozen=True):
@@ -41,7 +42,7 @@ class GpuFault(Struct, frozen=True):
     """`Xid 79 (the GPU has fallen off the bus)`."""
     origin: XidOrigin
     timely: bool
-    """It is of this incident. Otherwise its time cannot be compared: it may be an old one."""
+    """It belongs to this incident. Otherwise its time cannot be compared: it may be old."""
 
     @property
     def told(self) -> str:
@@ -49,7 +50,7 @@ class GpuFault(Struct, frozen=True):
         return f"the kernel of {self.remark.host} reports {self.name} on its GPU{doubt}"
 
     def action(self, *, failed: bool) -> Action:
-        """`failed`: the rank's own words show that it failed at that GPU. One error string never takes a node out."""
+        """`failed`: the rank's own log shows that it failed on that GPU. A single error line never takes a node out."""
         if self.origin is XidOrigin.APPLICATION:
             return Action.FIX_CODE_OR_HARDWARE
         if self.origin is XidOrigin.HARDWARE and self.timely and failed:
@@ -59,7 +60,7 @@ class GpuFault(Struct, frozen=True):
 
 @fact
 def find_gpu_faults(incident: Incident) -> dict[int, GpuFault]:
-    """By rank; of several the first that is known to be of this incident."""
+    """By rank; of several faults, the first that is known to belong to this incident."""
     remarks = [r for r in incident.capture.remarks if r.xid is not None and r.bus_id]
     if not remarks:
         return {}
@@ -80,7 +81,7 @@ def find_gpu_faults(incident: Incident) -> dict[int, GpuFault]:
 
 @fact
 def find_memory_kills(incident: Incident) -> dict[int, Remark]:
-    """Ranks whose process the kernel of their host killed for memory. In a container the numbers may not be the host's."""
+    """Ranks whose process the kernel of their host killed for memory. In a container the pids may not be the host's."""
     kills = [r for r in incident.capture.remarks if r.kind == KernelKind.OOM_KILL and r.host]
     return {
         place.rank: kill
@@ -91,13 +92,13 @@ def find_memory_kills(incident: Incident) -> dict[int, Remark]:
 
 
 def find_unanswering(incident: Incident, world: int) -> dict[int, Remark]:
-    """Ranks that did not answer RAS, where it counts as many as the job has. That others answered proves nothing."""
+    """Ranks that did not answer RAS, if it counts as many as the job has. That others answered proves nothing."""
     said = [r for r in incident.capture.remarks if r.kind == RAS and r.size == world]
     return {rank: remark for remark in said for rank in remark.missing}
 
 
 def _entry(remark: Remark) -> Entry | None:
-    """None: nothing is known of the number, or it ends and hangs nobody."""
+    """The entry of an Xid that ends or hangs processes; None for others and for unknown numbers."""
     entry = next((e for e in entries(EntryKind.XID) if e.code == str(remark.xid)), None)
     effect = dict(entry.facts).get("effect on a job", "none") if entry else "none"
     return None if effect.startswith(_HARMLESS) else entry
@@ -111,7 +112,9 @@ def _origin(entry: Entry) -> XidOrigin:
 
 
 def _is_timely(remark: Remark, place: RankPlace, clocks: Clocks, spans: dict[str, _Span]) -> bool | None:
-    """None: nothing compares its time with the incident's. A line that names the rank's process is of its life."""
+    """None if its time cannot be compared with the incident's. A line that names the rank's pid was written while it
+    was alive.
+    """
     if place.pid in remark.pids:
         return True
     instant = clocks.of_remark(remark)
@@ -131,7 +134,7 @@ def _spans(clocks: Clocks, incident: Incident) -> dict[str, _Span]:
 
 
 def _instants(clocks: Clocks, incident: Incident) -> Iterator[tuple[str, int]]:
-    """From the issue of ops that never ended to the last word of a failure."""
+    """From the issue of ops that never ended to the last line about a failure."""
     for rank, positions in incident.timeline.positions.items():
         if positions:
             issued = clocks.of_dump(rank, positions[0].op.created_ns)

@@ -1,4 +1,4 @@
-"""Incident -> Moments: what happened when, over dumps, logs, stacks and machines, as one timeline."""
+"""Incident -> Moments: what happened when, from dumps, logs, stacks and machines, as one timeline."""
 
 import re
 from bisect import bisect_left
@@ -21,7 +21,7 @@ from forkpoint.model.timeline import Channel, GroupTimeline
 from forkpoint.model.verdict import NOT_DATED, Evidence, Moment, Source
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Moments that logs and stacks tell. A line without a time came no later than the next of its file that has one.
+# Moments from logs and stacks. A line without a time came no later than the next line of its file that has one.
 
 _TOLD = FAILURES | {
     LogKind.DUMP_SIGNAL,
@@ -43,7 +43,7 @@ _SAYS = {
     LogKind.LEFT: "destroyed the process group",
     LogKind.GIL_HELD: "could not get the GIL",
 }
-"""Where every line of a kind says the same, it is said once for all ranks."""
+"""If every line of a kind says the same, it is reported once for all ranks."""
 _MAX_SAYS = 160
 _PREFIX = re.compile(r"^(?:\[[^\]]{1,160}\]\s{1,4}){1,3}")
 _Speaker = tuple[str, int | None]
@@ -100,7 +100,7 @@ def _log_sighting(
 
 
 def _tell_event(event: LogEvent) -> tuple[str, str]:
-    """What makes it the same moment on other ranks, and what it says."""
+    """The key that identifies the same moment on other ranks, and its text."""
     if event.kind in _SAYS:
         return "", _SAYS[event.kind]
     if event.kind is LogKind.DUMP_SIGNAL:
@@ -117,10 +117,10 @@ def _tell_event(event: LogEvent) -> tuple[str, str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Moments that machines tell: kernels, and NCCL's RAS.
+# Moments from machines: kernels, and NCCL's RAS.
 
 MAX_REMARKS = 200
-"""A machine can say more than a timeline holds."""
+"""A machine can log more than a timeline holds."""
 
 
 def find_remarked(incident: Incident, clocks: Clocks) -> Iterator[Sighting]:
@@ -141,11 +141,11 @@ def find_remarked(incident: Incident, clocks: Clocks) -> Iterator[Sighting]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Moments that dumps tell: the last op all did, who issued what at the fork, when a dump was taken.
+# Moments from dumps: the last op that all finished, who issued what at the fork, when a dump was taken.
 
 _MAX_SIZES = 2
 _LAST_ISSUED, _COMPLETED, _ISSUED, _TAKEN = -3, -2, -1, 1
-"""Within one second: issuing comes before what logs (0) say of it, the dump after."""
+"""Order within one second: ops are issued before what logs (0) report about them, and dumps are taken after it."""
 
 
 class _Told(Struct, frozen=True):
@@ -169,7 +169,7 @@ def find_recorded(incident: Incident, clocks: Clocks) -> Iterator[Sighting]:
 
 
 def _group(incident: Incident) -> GroupTimeline | None:
-    """That of the fork (one of which nothing was recorded has no timeline); the one most used where there is no fork."""
+    """The group of the fork (if nothing of it was recorded, it has no timeline); without a fork, the most used one."""
     divergence = incident.divergence
     if divergence is not None:
         return next((g for g in incident.timeline.groups if g.group == divergence.group), None)
@@ -183,7 +183,7 @@ def _last_ns(group: GroupTimeline) -> int:
 
 def _last_done(group: GroupTimeline, incident: Incident, clocks: Clocks) -> Iterator[Sighting]:
     """The last collective that every rank with a dump completed, as each saw its end."""
-    # Gone through twice, not kept: a group may have 100,000 members.
+    # iterated twice instead of kept: a group may have 100,000 members.
     seqs = [op.seq for _, op in _each_last_done(group)]
     if len(seqs) < len(group.traces):
         return
@@ -200,7 +200,7 @@ def _each_last_done(group: GroupTimeline) -> Iterator[tuple[int, Op]]:
 
 
 def _ops(cohort: Cohort, divergence: Divergence, held: GroupTimeline | Channel) -> Iterator[tuple[int, Op]]:
-    """The op at the fork; the last one before it, of ranks that did not come to it."""
+    """The op at the fork, or, for ranks that did not come to it, their last one before it."""
     seq = divergence.first_visible_seq
     if seq is None or cohort.role is Role.SILENT:
         return
@@ -222,7 +222,7 @@ def _tell_op(op: Op, cohort: Cohort, number: int, divergence: Divergence) -> _To
 
 
 def _taken(incident: Incident, clocks: Clocks) -> Iterator[Sighting]:
-    """An op that its rank was still entering reads `completed` at the moment when the dump was taken."""
+    """An op that its rank was still entering reads `completed` at the time when the dump was taken."""
     told = _Told("dump taken", "", "dump taken while it was still entering an op", _TAKEN)
     for rank in sorted(incident.timeline.entering):
         positions = incident.timeline.positions.get(rank)
@@ -242,21 +242,21 @@ def _op_sighting(rank: int, op: Op, ns: int, told: _Told, incident: Incident, cl
         host=None,
         says=told.says,
         evidence=Evidence(file, rank, f"entry {op.record_id}", told.says),
-        line=0,  # entries stand in the order of issue, not in that of these moments
+        line=0,  # entries are in the order of issue, not in that of these moments
         step=told.step,
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Incident -> Moments: what happened when, over dumps, logs, stacks and machines, as one timeline.
+# Incident -> Moments: what happened when, from dumps, logs, stacks and machines, as one timeline.
 #
-# Times are compared only on one clock (`clocks`). Many ranks that tell the same are one moment.
+# Times are compared only on one clock (`clocks`). Many ranks that report the same are one moment.
 
 MAX_MOMENTS = 200
 
 
 def find_moments(incident: Incident) -> tuple[Moment, ...]:
-    """In order clock by clock: that of most dumps first, then the others by name, then what nothing dates."""
+    """Ordered clock by clock: first the clock of most dumps, then the others by name, then what has no time."""
     clocks = find_clocks(incident)
     hosts = {place.rank: place.host for place in incident.capture.places}
     by_clock: dict[str, dict[tuple[str, ...], Same]] = defaultdict(lambda: defaultdict(Same))

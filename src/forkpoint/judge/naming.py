@@ -1,7 +1,8 @@
-"""Readings that stay open, decided by what ranks printed: the side of which all ranks, and no others, printed something else.
+"""Decides between open readings by what ranks printed: the side of which all ranks, and no others, printed something
+else.
 
-Recorded calls and stacks say who may have left the others; a line in which just those ranks differ says who did. Neither alone is
-enough: programs print much that differs and matters to nobody.
+Recorded calls and stacks show who may have left the others; a line in which exactly those ranks differ shows who did.
+Neither is enough alone: programs print much that differs and does not matter.
 """
 
 import re
@@ -32,7 +33,7 @@ _ACTIONS = {
 
 
 def name_by_lines(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: Incident) -> Finding:
-    """The finding with the ranks that their lines name; the same one where they name nobody."""
+    """The finding with the ranks that their lines name; unchanged if they name nobody."""
     if best.suspects or best.cause is Cause.HEALTHY or not hang_is_shown(incident):
         return best
     decided = best.cause is not Cause.INCONCLUSIVE
@@ -60,7 +61,9 @@ def name_by_lines(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: I
 
 
 def _is_of_part(divergence: Divergence | None, incident: Incident) -> bool:
-    """Ranks part in a group of some: those of other groups may have done the same, unseen, and a line that they lack says nothing of it."""
+    """Ranks part in a group that is not the whole job: ranks of other groups may have done the same, unseen, so a line
+    that they lack proves nothing about it.
+    """
     return divergence is not None and not set(divergence.group.ranks) >= set(incident.timeline.world)
 
 
@@ -84,7 +87,7 @@ def _named(finding: Finding, contrast: Contrast, summary: str) -> Finding:
 
 
 def _may_be_order(cause: Cause, contrast: Contrast, readings: list[Hypothesis]) -> bool:
-    """What they printed says who did otherwise; whether they left out a call or made it later, it does not say."""
+    """What they printed shows who did something else; not whether they skipped a call or made it later."""
     at_calls = cause in (Cause.DIVERGENT_PATH, Cause.METADATA_MISMATCH)
     return at_calls and any(_may_mean(reading, Cause.ORDER_INVERSION, contrast.ranks) for reading in readings)
 
@@ -94,8 +97,9 @@ def _may_mean(reading: Hypothesis, cause: Cause | None, ranks: tuple[int, ...]) 
 
 
 def _cause(contrast: Contrast, incident: Incident) -> Cause | None:
-    """By where ranks are; None where that is not seen. Data of another size came from another call where those who waited for it were
-    in one whose sizes torch chooses for all alike, or where the rank says that it leaves.
+    """The cause, judged by where ranks are; None if that is not seen. Data of another size came from another call if
+    those who waited for it were in a call whose sizes torch chooses for all ranks alike, or if the rank logs that it
+    leaves.
     """
     standings, ranks = find_standings(incident), contrast.ranks
     if refused_sizes(incident):
@@ -108,5 +112,5 @@ def _cause(contrast: Contrast, incident: Incident) -> Cause | None:
         return Cause.DIVERGENT_PATH
     outside = len(ranks) == 1 and ranks[0] in standings and not any(inside)
     others = [is_waiting_for_ranks(one.stack) for rank, one in standings.items() if rank not in ranks]
-    # On a GPU a line of the program's own may wait for a call that others do not finish.
+    # On a GPU, any line of the program may wait for a call that others do not finish.
     return Cause.HOST_STALL if outside and uses_gloo(incident) and len(others) > 1 and all(others) else None

@@ -1,9 +1,9 @@
-"""Every rank that is seen waits at one line of the program: what that may mean."""
+"""Every rank that is seen waits at the same line of the program: what that may mean."""
 
 from collections.abc import Iterator
 
 from forkpoint.judge.stacks import Standing, is_making_group
-from forkpoint.judge.stragglers import came_to_closed_doors
+from forkpoint.judge.stragglers import find_late_at_one_line
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Incident
@@ -70,7 +70,7 @@ def read_one_line(
 
 
 def _came_late(standings: dict[int, Standing], place: str, incident: Incident) -> Iterator[Hypothesis]:
-    late = came_to_closed_doors(incident)
+    late = find_late_at_one_line(incident)
     who, gone = name_ranks(late), "when the others had timed out there and gone"
     if late:
         yield Hypothesis(

@@ -1,4 +1,4 @@
-"""Headlines of ranks that took another path: a call skipped, added or replaced, an exception, an end."""
+"""Headlines for ranks that took another path: a call skipped, added or replaced, an exception, an exit."""
 
 from forkpoint.judge.blame import cut_off
 from forkpoint.judge.calls import issuing, pairs_wrongly, went_without
@@ -41,13 +41,13 @@ def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
 
 def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident) -> tuple[str, ...]:
     cohorts = issuing(divergence)
-    # The odd ranks may be of several groups, of which this is one.
+    # The odd ranks may belong to several groups, of which this is one.
     own = next((c for c in cohorts if set(c.ranks) == set(odd) & set(divergence.group.ranks)), None)
     if own is None:
         by_call: dict[str, list[int]] = {}
         for cohort in cohorts:
             by_call.setdefault(call_of(cohort, incident), []).extend(cohort.ranks)
-        if len(by_call) == 1:  # it was made from one line, to which the ranks came by different ones
+        if len(by_call) == 1:  # one line made the call, but the ranks reached it by different lines
             return (f"ranks came to {next(iter(by_call))} by different paths",)
         sides = [f"{plain_ranks(sorted(ranks))} called {call}" for call, ranks in list(by_call.items())[:3]]
         return (
@@ -71,7 +71,7 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
 
 
 def _sized_call(cohort: Cohort, incident: Incident) -> str:
-    """With its size where no line of the user's own code made it: DDP's buckets differ in nothing else."""
+    """The call with its size, if no line of the user's code made it: DDP's buckets differ in nothing else."""
     size = f" of size {list(cohort.sizes[0])}" if len(cohort.sizes) == 1 and not place_of_call(cohort, incident) else ""
     return f"{call_of(cohort, incident)}{size}"
 
@@ -101,14 +101,14 @@ def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
 
 
 def _sends_to(rank: int, incident: Incident) -> int | None:
-    """To whom the message goes in whose send the rank waits."""
+    """The receiver of the send in which the rank waits."""
     channels = [p.channel for p in incident.timeline.positions.get(rank, ()) if p.channel and p.channel[0] == rank]
     return channels[0][1] if len(channels) == 1 else None
 
 
 def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     shift = divergence.shift
-    assert shift is not None  # the caller has looked
+    assert shift is not None  # checked by the caller
     count, odd = abs(shift.by), divergence.odd
     word = f"{'message' if divergence.channel else 'call'}{'s' if count > 1 else ''}"
     many = "one" if count == 1 else str(count)
@@ -137,7 +137,7 @@ def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
 
 def _tell_uneven(divergence: Divergence, shift: Shift, many: str) -> tuple[str, ...]:
     """The ends of a channel count differently, and neither is known to be wrong."""
-    assert divergence.channel is not None  # the caller has looked
+    assert divergence.channel is not None  # checked by the caller
     source, target = divergence.channel
     more, fewer = (target, source) if shift.by < 0 else (source, target)
     called, other = ("recv", "sent") if more == target else ("send", "received")
@@ -149,7 +149,7 @@ def _tell_uneven(divergence: Divergence, shift: Shift, many: str) -> tuple[str, 
 
 
 def _towards(divergence: Divergence) -> str:
-    """` to rank 3`, ` from rank 2`: which way the messages of a channel go, seen from the odd end."""
+    """` to rank 3`, ` from rank 2`: the direction of a channel's messages, seen from the odd end."""
     if divergence.channel is None or len(divergence.odd) != 1:
         return ""
     source, target = divergence.channel
@@ -157,7 +157,9 @@ def _towards(divergence: Divergence) -> str:
 
 
 def tell_parted(parted: PartedStacks, incident: Incident) -> tuple[str, ...]:
-    """From stacks alone: `rank 3 left the path of the others at train.py:30: it waits in barrier at train.py:36, the other 3 ...`."""
+    """From stacks alone: `rank 3 left the path of the others at train.py:30: it waits in barrier at train.py:36, the
+    other 3 ...`.
+    """
     usual, own = parted.divergence.cohorts
     turn, stand = parted.place.partition(" ")[0], plain_place(own.stack)
     main = f"{plain_ranks(own.ranks)} left the path of the others"
@@ -167,7 +169,7 @@ def tell_parted(parted: PartedStacks, incident: Incident) -> tuple[str, ...]:
 
 
 def _waits(cohort: Cohort, incident: Incident) -> str:
-    """`waits in all_reduce at train.py:40`; `waits at train.py:40` where the call is torch's own, as in a backward pass."""
+    """`waits in all_reduce at train.py:40`; `waits at train.py:40` if the call is torch's own, as in a backward pass."""
     wait, place = verb(cohort.ranks, "waits", "wait"), plain_place(cohort.stack)
     return f"{wait} at {place}" if cohort.op == UNKNOWN_CALL and place else f"{wait} in {call_of(cohort, incident)}"
 
@@ -195,7 +197,7 @@ def tell_handling(first: Handling, divergence: Divergence, incident: Incident) -
 
 
 def tell_departure(gone: list[Departed], divergence: Divergence | None, incident: Incident) -> tuple[str, ...]:
-    """Of several the first speaks for those that ended likewise."""
+    """The first of several speaks for those that ended in the same way."""
     first, ranks = gone[0], tuple(d.rank for d in gone)
     alike = len({d.how for d in gone}) == 1
     who, wait = plain_ranks(ranks), wait_for(divergence, ranks, incident)
@@ -219,7 +221,7 @@ def _at(place: str | None) -> str:
 
 
 def state_calls(divergence: Divergence) -> str:
-    """The odd ranks first, where it is known who they are and they did one thing."""
+    """The odd ranks first, if they are known and all did the same."""
     slot, cohorts = describe_slot(divergence), issuing(divergence)
     own = next((c for c in cohorts if c.ranks == divergence.odd), None)
     if own is None:
@@ -241,7 +243,7 @@ def _call(cohort: Cohort) -> str:
 
 def state_shift(divergence: Divergence, incident: Incident) -> str:
     shift, slot = divergence.shift, describe_slot(divergence)
-    assert shift is not None  # the caller has looked
+    assert shift is not None  # checked by the caller
     if not divergence.odd:
         return f"at {slot} {tell_parting(divergence, incident)[0]}"
     what, count = "message" if divergence.channel else "call", abs(shift.by)

@@ -1,10 +1,11 @@
-"""Replicas that no longer hold the same model, by the numbers that training code prints; and ranks that began from another checkpoint.
+"""Finds replicas that no longer hold the same model, by the numbers that training code prints, and ranks that started from
+another checkpoint.
 
     [1] restored /ckpt/rank1/step_000060      [1] step 70 grad_norm 0.53964 param_norm 2.449304
     [3] restored /ckpt/rank3/step_000040      [3] step 70 grad_norm 0.53964 param_norm 2.424518
 
-Ranks that print the same norm of gradients at every step reduce them together: they are replicas, and hold the same parameters. Those
-of shards, stages or experts differ in both.
+Ranks that print the same gradient norm at every step reduce their gradients together: they are replicas, and should hold
+the same parameters. Those of shards, stages or experts differ in both.
 """
 
 import re
@@ -31,14 +32,14 @@ _CHECKPOINT = re.compile(
 _LEAST_RANKS = 3
 
 _Steps = dict[int, dict[int, str]]
-"""By step, then by rank: what was printed."""
+"""What was printed, by step, then by rank."""
 
 
 class OddRestored(Struct, frozen=True):
-    """Some ranks began from another checkpoint than the rest."""
+    """Some ranks started from another checkpoint than the rest."""
 
     ranks: tuple[int, ...]
-    """Empty where neither is that of most."""
+    """Empty if neither checkpoint is the majority's."""
     own: str
     usual: str
     evidence: tuple[Evidence, ...]
@@ -66,7 +67,7 @@ class PartedReplicas(Struct, frozen=True):
     ranks: tuple[int, ...]
     """Replicas of each other."""
     odd: tuple[int, ...]
-    """Those of them that began from another checkpoint than all others; empty where nothing says so."""
+    """Those that started from another checkpoint than all others; empty if nothing says so."""
     name: str
     step: int
     evidence: tuple[Evidence, ...]
@@ -74,7 +75,9 @@ class PartedReplicas(Struct, frozen=True):
 
 @fact
 def find_odd_restored(incident: Incident) -> OddRestored | None:
-    """Of those who say from where they began; None where fewer than three do, and nobody is named if one of them is not known."""
+    """Among the ranks that log where they started from; None if fewer than three do. Nobody is named if one of them is
+    not known.
+    """
     told: dict[int | str, tuple[tuple[str, ...], Evidence]] = {}
     for file, rank, line in (*find_printed(incident), *_printed_by_unknown(incident)):
         said = _RESTORED.search(line.text)
@@ -94,7 +97,7 @@ def find_odd_restored(incident: Incident) -> OddRestored | None:
 
 
 def _printed_by_unknown(incident: Incident) -> Iterator[tuple[str, None, PrintedLine]]:
-    """Of logs whose rank nothing says."""
+    """From logs whose rank is not known."""
     nobodys = {file for file, rank in incident.capture.logs if rank is None}
     for file in sorted(nobodys & incident.capture.printed.keys()):
         yield from ((file, None, line) for line in incident.capture.printed[file] if line.rank is None)
@@ -106,8 +109,8 @@ def _cite(file: str, rank: int | None, line: PrintedLine) -> Evidence:
 
 @fact
 def find_parted_replicas(incident: Incident) -> PartedReplicas | None:
-    """Of the only replicas that hold different parameters at every step, where other replicas print equal ones: so this number is one in
-    which replicas agree.
+    """The only replicas whose parameters differ at every step, if other replicas print equal ones: that shows that the
+    printed number is one on which replicas agree.
     """
     values, cited = _read_values(incident)
     for gradients in filter(_OF_GRADIENTS.search, values):
@@ -136,7 +139,7 @@ def _read_values(incident: Incident) -> tuple[dict[str, _Steps], dict[tuple[int,
 
 
 def _alike(steps: _Steps) -> list[tuple[int, ...]]:
-    """Ranks that printed the same at every step that all of them printed; nothing where these are few."""
+    """Ranks that printed the same at every step that all of them printed; nothing if there are few such steps."""
     ranks = sorted({rank for said in steps.values() for rank in said})
     shared = [said for _, said in sorted(steps.items()) if len(said) == len(ranks)]
     sides: dict[tuple[str, ...], list[int]] = {}
@@ -146,7 +149,7 @@ def _alike(steps: _Steps) -> list[tuple[int, ...]]:
 
 
 def _never_agree(side: tuple[int, ...], steps: _Steps) -> bool:
-    """A number that differs at some steps only is rounded, or printed at another moment."""
+    """A number that differs only at some steps is rounded, or printed at another moment."""
     return all(
         len({said[rank] for rank in side if rank in said}) > 1 for said in steps.values() if set(side) <= said.keys()
     )

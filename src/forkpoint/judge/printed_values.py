@@ -1,4 +1,4 @@
-"""Checksums that ranks print step by step: equal on all ranks, until one of them differs from all others."""
+"""Checksums that ranks print at each step: equal on all ranks, until one of them differs from all others."""
 
 import re
 from collections import defaultdict
@@ -12,7 +12,7 @@ from forkpoint.model.verdict import Evidence
 
 @fact
 def own_logs(incident: Incident) -> dict[int, str]:
-    """The log of each rank that has one of its own; of several the last."""
+    """The log of each rank that has its own; of several, the last."""
     owners: dict[str, set[int | None]] = defaultdict(set)
     for file, rank in incident.capture.logs:
         owners[file].add(rank)
@@ -21,13 +21,12 @@ def own_logs(incident: Incident) -> dict[int, str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Checksums of the model that ranks print step by step: equal on all replicas, until one of them differs from all
-# others.
+# Checksums of the model that ranks print at each step: equal on all replicas, until one of them differs from all others.
 #
 #     [rank 1] step 40 loss 0.00144 param_sha1 ee9c7b2b9f7c
 #     [rank 2] step 40 loss 0.00196 param_sha1 fc6084ddad5d
 #
-# Checksums that differ on every rank (of shards, of batches) say nothing, and so do those of two halves.
+# Checksums that differ on every rank (of shards, of batches) say nothing, and neither do those of two halves.
 
 _SPEAKER = re.compile(r"\[rank ?(\d{1,6})\]|\brank[ :=]{1,2}(\d{1,6})\b", re.IGNORECASE)
 _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
@@ -35,15 +34,15 @@ _HASH = re.compile(
     r"\b(\w{0,20}(?:param|weight|model|state|grad|optim)\w{0,20})[ :=]{1,3}(?:0x)?([0-9a-f]{8,64})\b", re.IGNORECASE
 )
 _LEAST_RANKS = 3
-"""Of two that differ neither is odd."""
+"""Of two that differ, neither is odd."""
 _LEAST_STEPS = 2
-"""At which the same rank differs: a wrong replica stays wrong."""
+"""Minimum number of steps at which the same rank differs: a wrong replica stays wrong."""
 
 
 class OddHash(Struct, frozen=True):
     rank: int
     step: int
-    """The first at which it differs, of those that are still to be read."""
+    """The first step at which it differs, of those that the log still holds."""
     name: str
     evidence: tuple[Evidence, ...]
 
@@ -55,7 +54,7 @@ class _Printed(Struct, frozen=True):
 
 
 _Steps = dict[int, dict[int, _Printed]]
-"""By step, then by rank."""
+"""Checksums by step, then by rank."""
 
 
 def find_odd_hash(incident: Incident) -> OddHash | None:
@@ -74,14 +73,14 @@ def find_odd_hash(incident: Incident) -> OddHash | None:
 
 
 def _odd_hash(said: dict[int, _Printed], ranks: set[int]) -> int | None:
-    """Of a step at which all of them printed it."""
+    """For a step at which all of them printed it."""
     if len(ranks) < _LEAST_RANKS or said.keys() != ranks:
         return None
     return next((rank for rank in sorted(said) if _has_odd_hash(rank, said)), None)
 
 
 def _has_odd_hash(rank: int, said: dict[int, _Printed]) -> bool:
-    """It differs from the others that are heard at this step, and those agree."""
+    """It differs from the other ranks that printed this step, and those agree."""
     others = {printed.value for other, printed in said.items() if other != rank}
     return rank in said and len(others) == 1 and said[rank].value not in others
 
@@ -99,7 +98,7 @@ def _read_hashes(incident: Incident) -> dict[str, _Steps]:
 def _hash_lines(file: str, lines: tuple[str, ...], owner: int | None) -> Iterator[tuple[int, int, str, _Printed]]:
     for line in lines:
         if len(_SPEAKER.findall(line)) > 1:
-            continue  # two ranks wrote at once
+            continue  # two ranks wrote at the same time
         step, value, speaker = _STEP.search(line), _HASH.search(line), _SPEAKER.search(line)
         rank = int(speaker[1] or speaker[2]) if speaker else owner
         if step and value and rank is not None and re.search("[a-f]", value[2], re.IGNORECASE):

@@ -1,6 +1,7 @@
 """Incident -> readings of recorded calls that an expert would still consider. Replay tests them afterwards.
 
-Each function looks at one situation: calls that do not fit, ranks that are missing, a call that does not finish, a ring.
+Each function looks at one situation: calls that do not match, ranks that are missing, a call that does not finish, a
+ring.
 """
 
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
     closed = divergence.how is PartingKind.ABSENCE and _all_wait(divergence, incident)
     waits = divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not closed
     if (waits or is_ring_in_flight(divergence, incident)) and not hang_is_shown(incident):
-        # People take stacks because a job stands still. Dumps alone are taken of healthy jobs, too.
+        # People take stacks because a job stands still. Dumps alone are also taken of healthy jobs.
         late = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
         first = _moved_between(divergence, incident) or was_moving(incident)
         readings.insert(0 if first else late, _in_flight(divergence, incident))
@@ -60,8 +61,8 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _moved_between(divergence: Divergence, incident: Incident) -> bool:
-    """Dumps and stacks show different moments: a rank that waits by its dump stands, by its stack, in own code where the ranks
-    that are missed stand. With NCCL that is no contradiction: the host goes on while the GPU waits.
+    """Dumps and stacks show different moments: a rank that waits according to its dump is, according to its stack, in its own
+    code, and so are the missing ranks. With NCCL this is no contradiction: the host continues while the GPU waits.
     """
     if any(trace.comm_lib != "gloo" for trace in incident.timeline.traces.values()):
         return False
@@ -72,8 +73,8 @@ def _moved_between(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _stand_outside(divergence: Divergence, incident: Incident) -> list[Hypothesis]:
-    """By their dumps ranks wait in a call, by their stacks they are in code of their own while others wait: a rank that is stuck
-    cannot write a dump, and the one that is there may be older. Not with NCCL: a line of own code may wait for the GPU there.
+    """By their dumps ranks wait in a call; by their stacks they are in their own code while others wait: a rank that is stuck
+    cannot write a dump, so the one that is there may be older. Not with NCCL: any line may wait for the GPU there.
     """
     if any(trace.comm_lib != "gloo" for trace in incident.timeline.traces.values()):
         return []
@@ -124,7 +125,7 @@ def _in_flight(divergence: Divergence, incident: Incident) -> Hypothesis:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Calls that do not fit together.
+# Calls that do not match.
 
 
 def _calls_differ(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
@@ -158,7 +159,7 @@ def _calls_differ(divergence: Divergence, incident: Incident) -> Iterator[Hypoth
 
 
 def _named(divergence: Divergence) -> tuple[tuple[int, ...], Sides]:
-    """Who differs; where no vote tells, the sides, the smallest first."""
+    """The odd ranks; if no vote tells who they are, the sides, the smallest first."""
     if divergence.odd:
         return tuple(sorted(divergence.odd)), ()
     return (), tuple(sorted((side for side in divergence.sides if side), key=lambda side: (len(side), side)))
@@ -169,8 +170,8 @@ def _named(divergence: Divergence) -> tuple[tuple[int, ...], Sides]:
 
 
 def _all_wait(divergence: Divergence, incident: Incident) -> bool:
-    """Nobody knows who belongs to the group of this call, and every rank that may is pending in another one: whoever is missed
-    waits for those who wait for it.
+    """Nobody knows who belongs to the group of this call, and every possible member is pending in another one: whoever is
+    missing waits for those who wait for it.
     """
     present, waiting = set(divergence.sides[0]), {r for slot in recorded_job(incident).slots for r in slot.waiting}
     world = set(incident.timeline.world)
@@ -200,20 +201,20 @@ def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
         decides=f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
     )
     yield from (path, order) if divergence.left_order else (order, path)
-    if candidates := find_missed_ranks(incident):  # the ring may be what follows from ranks without a dump
+    if candidates := find_missed_ranks(incident):  # the ring may be a consequence of ranks without a dump
         path = _other_call(candidates, divergence, incident, known=False)
         yield from (h for h in (path, _away(candidates, divergence, incident)) if h)
 
 
 def _would_open(divergence: Divergence, incident: Incident) -> bool:
-    """Had the odd ranks alone done otherwise, the ring would have opened."""
+    """The ring would have opened if only the odd ranks had acted differently."""
     named = tuple(sorted(divergence.odd))
     tried = (find_replay(c, named, divergence, incident) for c in (Cause.ORDER_INVERSION, Cause.DIVERGENT_PATH))
     return any(found is not None and found[1].explains for found in tried)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks that are missed where others wait.
+# Ranks that are missing where others wait.
 
 
 def _missed(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
@@ -242,12 +243,12 @@ def _missed(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
         )
     away_first = (known and not find_apart(incident)) or unheard
     yield from (h for h in ((away, path) if away_first else (path, away)) if h)
-    if not known and not find_apart(incident):  # nobody is seen outside the call: all may be in it
+    if not known and not find_apart(incident):  # no rank is seen outside the call: all may be in it
         yield from _does_not_finish(divergence, incident)
 
 
 def _came_at_last(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
-    """The dumps of these ranks are older than the call; whether it is this one to which they came, or a later one, is open."""
+    """The dumps of these ranks are older than the call; whether they reached this one or a later one is open."""
     if (came := find_came_at_last(incident)) is None:
         return
     ranks = divergence.odd
@@ -327,7 +328,7 @@ def _are_members(ranks: tuple[int, ...], divergence: Divergence) -> bool:
 
 
 def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *, known: bool) -> Hypothesis | None:
-    """They made another call, or the same with other arguments; or those who wait did, if they may be the fewer."""
+    """They made another call, or the same one with other arguments; or the waiting ranks did, if those may be the minority."""
     slots, apart = recorded_job(incident).slots, find_apart(incident)
     present = tuple(sorted({r for slot in slots for r in slot.waiting})) if apart and known else divergence.sides[0]
     either = (*candidates, present) if _may_be_fewer(present, divergence, incident, known=known) else candidates
@@ -354,7 +355,7 @@ def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *
 
 
 def _may_be_fewer(present: tuple[int, ...], divergence: Divergence, incident: Incident, *, known: bool) -> bool:
-    """Those who wait, with those whose stacks are in the same call, may be no more than all who are not there."""
+    """The waiting ranks, plus those whose stacks are in the same call, may be no more than the missing ones."""
     apart = find_apart(incident)
     if known and not apart:
         return False

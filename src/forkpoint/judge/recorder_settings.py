@@ -1,4 +1,6 @@
-"""What the recorder was told to keep, and which variables switch it on, by the torch that wrote a dump: as lines to export."""
+"""What the recorder was told to keep, and which variables switch it on, by the torch release that wrote a dump: as
+lines to export.
+"""
 
 from itertools import groupby
 
@@ -6,7 +8,7 @@ from forkpoint.knowledge.recorder import Release, recorder_settings
 from forkpoint.model.incident import Incident, fact
 from forkpoint.model.records import TIMED
 
-# Schema of the dump -> the oldest torch that writes it, and all that do.
+# Schema of the dump -> the oldest torch release that writes it, and all that do.
 _RELEASES = {
     "": (Release(2, 2), "2.2"),
     "1.4": (Release(2, 3), "2.3"),
@@ -25,14 +27,14 @@ def starts_are_kept(incident: Incident) -> bool:
 
 
 def shows_start(rank: int, incident: Incident) -> bool:
-    """Of a rank whose dump leaves out what is done, no op may have started: its job's other dumps tell then."""
+    """In a dump without finished ops, no op may have started: then the job's other dumps tell."""
     trace = incident.timeline.traces[rank]
     return trace.timed or (trace.is_partial and starts_are_kept(incident))
 
 
 def how_to_record(incident: Incident) -> tuple[str, ...]:
-    """The lines to export before the next run. The dump's schema tells the release only roughly, so they are those for the
-    oldest that it can be.
+    """The lines to export before the next run. The dump's schema tells the release only roughly, so they are those for
+    the oldest possible one.
     """
     schema = max({t.schema for t in incident.timeline.traces.values()}, key=_version)
     release, named = _RELEASES.get(schema, _NEWEST)
@@ -45,7 +47,7 @@ def how_to_record(incident: Incident) -> tuple[str, ...]:
 
 
 def _line(names: tuple[str, ...], value: str, why: str, *, in_folder: bool) -> str:
-    """One thing, under all its names."""
+    """One setting, under all its names."""
     told = f"{_FOLDER}/{value}" if in_folder else value
     return f"export {' '.join(f'{name}={told}' for name in names)}   # {why}"
 

@@ -1,4 +1,4 @@
-"""A message that gloo refused: how gloo cuts calls into messages, and which call the rank that refused was in."""
+"""A message that gloo refused: how gloo splits calls into messages, and which call the rank that refused was in."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,10 +25,10 @@ from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.verdict import Evidence
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How gloo cuts a collective into messages: their lengths tell which call a message can belong to.
+# How gloo splits a collective into messages: their lengths show which call a message can belong to.
 #
-# Read in gloo's source (`allreduce.cc`, `allgather.cc`, `allgatherv.cc`, `broadcast.cc`). A call of another kind, or
-# of a type whose size is not known here, has no lengths: nothing is then said of it.
+# From gloo's source (`allreduce.cc`, `allgather.cc`, `allgatherv.cc`, `broadcast.cc`). A call of another kind, or of a
+# type whose size is not known here, has no lengths, and nothing is concluded from it.
 
 _LARGEST_SEGMENT = 1 << 20
 _ELEMENT_BYTES = {
@@ -56,14 +56,14 @@ def message_lengths(signature: Signature, members: int) -> frozenset[int]:
 
 
 def may_send(signature: Signature, length: int) -> bool:
-    """Whether a message of this length may be of the call, however many members its group has."""
+    """Whether a message of this length may belong to the call, for any number of members in its group."""
     element = max((_ELEMENT_BYTES.get(t, _LARGEST_ELEMENT) for t in signature.input_dtypes), default=_LARGEST_ELEMENT)
     most = element * max(numel(signature.input_sizes), numel(signature.output_sizes))
     return signature.op in SIZES_FREE or length <= most
 
 
 def _ring(total: int, element: int, members: int) -> frozenset[int]:
-    """Two segments or more for each member, whole elements in each; the last is what is left."""
+    """Two segments or more for each member, whole elements in each; the last one gets the rest."""
     largest = element * max(1, _LARGEST_SEGMENT // element)
     segments = _up(max(-(-total // largest), 2 * members), members)
     segment = _up(-(-total // segments), element)
@@ -71,7 +71,7 @@ def _ring(total: int, element: int, members: int) -> frozenset[int]:
 
 
 def _gathered(signature: Signature, sent: int, element: int) -> frozenset[int]:
-    """In two halves; whole where members give different amounts."""
+    """In two halves; whole if members contribute different amounts."""
     given = {prod(size) * element for size in signature.output_sizes} if len(signature.output_sizes) > 1 else {sent}
     return frozenset(given if len(given) > 1 else {sent // 2, sent - sent // 2}) - {0}
 
@@ -84,10 +84,10 @@ def _up(number: int, step: int) -> int:
 # A message that gloo refused: in one slot a rank waited for fewer bytes than a peer sent it there, and gloo ended it.
 #
 # gloo pairs messages by the kind of the call and the group's sequence number. So the rank that refused and the peer
-# were in the same slot with the same kind of call, and their sizes do not fit. The rank that refused leaves no dump,
-# and may be the victim. It is the odd one only where all other ranks left dumps that agree up to the call in which all
-# of them stand, and the message fits that call: then the peer is one of many that did the same. Where the rank itself
-# stood comes from faulthandler, which prints all stacks when a process is aborted.
+# were in the same slot with the same kind of call, and their sizes do not match. The rank that refused leaves no dump,
+# and may be the victim. It is the odd one only if all other ranks left dumps that agree up to the call that all of them
+# are in, and the message fits that call: then the peer did the same as many others. Where the rank itself was is known
+# from faulthandler, which prints all stacks when a process aborts.
 
 _BY_GLOO = "gloo-sizes-differ"
 _COLLECTIVES = frozenset({
@@ -97,28 +97,28 @@ _COLLECTIVES = frozenset({
 _ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single"})
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _LEAST_STANDINGS = 3
-"""Ranks that must say where they were: two may be the only ones of many that were there."""
+"""How many ranks must show where they were: two may be the only ones of many that were there."""
 _C10D = "/torch/distributed/distributed_c10d.py"
 _KINDS = {"all_reduce": "reduce", "all_gather": "gather", "_all_gather_base": "gather", "broadcast": "broadcast"}
-"""What the names of the functions that issue them contain."""
+"""Parts of the names of the functions that issue them."""
 _AGREED = (PartingKind.ABSENCE, PartingKind.STUCK)
 
 Lines = tuple[tuple[str, int], ...]
 
 
 class Refused(StrEnum):
-    """In what the rank that refused differs from the others."""
+    """How the rank that refused differs from the others."""
 
     PATH = "path"
-    """It stands in a call that the others did not make there."""
+    """It is in a call that the others did not make there."""
     ARGUMENTS = "arguments"
-    """It stands in the same call, with a size that this call never had."""
+    """It is in the same call, with a size that this call never had."""
     SPLITS = "splits"
-    """It stands in the same all_to_all, whose sizes differ by pair: either end may be wrong."""
+    """It is in the same all_to_all, whose sizes differ by pair: either end may be wrong."""
     THREADS = "threads"
-    """Two threads use the group, and it is at the other thread's call."""
+    """Two threads use the group, and it is in the other thread's call."""
     UNKNOWN = "unknown"
-    """Another size is all that is known."""
+    """Nothing but the other size is known."""
 
 
 class Refusal(Struct, frozen=True):
@@ -135,7 +135,7 @@ class Refusal(Struct, frozen=True):
 
     @property
     def told_places(self) -> str:
-        """Where both sides stood."""
+        """Where both sides were."""
         usual = next((c for c in self.divergence.cohorts if c.sizes), None)
         own = f"rank {self.stack.rank} was at {user_place(self.stack.stack)}"
         if usual is None:
@@ -155,7 +155,7 @@ class _Call(Struct, frozen=True):
     signature: Signature
     stack: Stack | None
     lengths: frozenset[int]
-    """Of the messages that gloo cuts it into."""
+    """Lengths of the messages that gloo splits it into."""
 
     @property
     def lines(self) -> Lines:
@@ -173,14 +173,14 @@ class _Reading(Struct, frozen=True):
 
 @fact
 def refused_sizes(incident: Incident) -> tuple[LogEvent, ...]:
-    """Words of libraries that got data of another size than they waited for: it is the code, and no machine."""
+    """Lines of libraries that received data of another size than expected: the code is to blame, not a machine."""
     return tuple(e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER)
 
 
 @fact
 def refused_in_all_to_all(incident: Incident) -> bool:
-    """The ranks that refused a size stood in an all_to_all, whose sizes each pair has to agree on. If gloo ended them without a stack:
-    all that lost their connections then stood in one.
+    """The ranks that refused a size were in an all_to_all, in which each pair must agree on its size. If gloo ended
+    them without a stack: all that lost their connections were in one at that time.
     """
     refused = {e.rank for e in refused_sizes(incident)}
     stacks = [s.stack for s in incident.capture.stacks if s.rank in refused]
@@ -190,7 +190,7 @@ def refused_in_all_to_all(incident: Incident) -> bool:
 
 @fact
 def find_refusal(incident: Incident) -> Refusal | None:
-    """None also where more than one rank refused, where another dump is missing, or where the others do not agree."""
+    """None also if more than one rank refused, if another dump is missing, or if the others do not agree."""
     found = _refused_and_stood(incident)
     if found is None or not _others_agree(found[1].rank, incident) or _names(found[1].stack) & _MESSAGES:
         return None  # send and recv are not recorded
@@ -204,12 +204,12 @@ def find_refusal(incident: Incident) -> Refusal | None:
     own = [g for g in own if any(sent in c.lengths for c in calls[g.group])]
     elsewhere = (c for group, held in calls.items() if group not in {g.group for g in own} for c in held)
     if len(own) != 1 or any(may_send(c.signature, sent) for c in elsewhere):
-        return None  # nothing says in which group it was
+        return None  # the group of the message is not known
     return _in_collective(event, stack, own[0], calls[own[0].group], incident)
 
 
 class RefusedAtPlace(Struct, frozen=True):
-    """A size that a library refused, while all ranks that say where they were are at one call."""
+    """A size that a library refused, while all ranks whose place is known are at one call."""
 
     event: LogEvent
     standings: tuple[Standing, ...]
@@ -231,7 +231,9 @@ class RefusedAtPlace(Struct, frozen=True):
 
 
 def find_refusal_at_one_place(incident: Incident) -> RefusedAtPlace | None:
-    """Where no dump shows it. Most ranks must say where they were; a launcher stops the others before they can."""
+    """For ranks without dumps. The place of most ranks must be known; a launcher may stop the others before they print
+    it.
+    """
     refused = [e for e in refused_sizes(incident) if e.rank is not None and e.detail("sent")]
     standings = find_standings(incident)
     if not refused:
@@ -242,7 +244,7 @@ def find_refusal_at_one_place(incident: Incident) -> RefusedAtPlace | None:
     calls = all(_names(one.stack) & _COLLECTIVES for one in standings.values())
     if len(places) != 1 or () in places or not (most or by_source) or not calls:
         return None
-    # gloo pairs calls of one kind only, and of these only an all_to_all has sizes of its own for every pair.
+    # gloo only pairs calls of the same kind, and of these only an all_to_all has separate sizes for every pair.
     known = refused[0].rank in standings or all(_names(one.stack) & _ALL_TO_ALL for one in standings.values())
     if not (known or by_source):
         return None
@@ -250,7 +252,9 @@ def find_refusal_at_one_place(incident: Incident) -> RefusedAtPlace | None:
 
 
 def _came_with_own_size(refused: list[LogEvent], standings: dict[int, Standing], incident: Incident) -> bool:
-    """By the source, sizes depend on each rank's own data where all others were, and that is the next call of those that refused."""
+    """According to the source, sizes depend on each rank's own data where all others were, and that is the next call of
+    those that refused.
+    """
     source = incident.capture.source
     places = {one.place for one in standings.values()}
     coming = {way.rank for way in source.on_the_way if way.place in places}
@@ -259,7 +263,7 @@ def _came_with_own_size(refused: list[LogEvent], standings: dict[int, Standing],
 
 
 def _refused_and_stood(incident: Incident) -> tuple[LogEvent, LiveStack] | None:
-    """The only rank that refused, and where it stood when it was aborted: its stacks come after the line that says so."""
+    """The only rank that refused, and where it was when it aborted: its stacks come after the line that says so."""
     events = [e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER and e.pattern == _BY_GLOO]
     if len({e.rank for e in events}) != 1 or not events[0].detail("sent"):
         return None
@@ -285,16 +289,16 @@ def _in_collective(
 ) -> Refusal | None:
     tracks = [t for r in group.traces if (t := group.track(r))]
     if group.blind_after or len({t.last_seq for t in tracks}) != 1:
-        return None  # the others do not stand in one slot, or a dump ends before it
+        return None  # the others are not in one slot, or a dump ends before it
     if any(c.stack is None for c in calls):
-        return None  # nothing tells one thread's calls from another's, and those of two threads have no order
+        return None  # calls of the two threads cannot be told apart, and have no order
     sent, expected = _bytes(event, "sent"), _bytes(event, "expected")
     held = list(_held(group, incident))
     if len({c.from_thread for c in calls}) > 1:
         reading = _read_threads(sent, expected, calls)
     else:
         reading = _read_places(stack.stack, sent, expected, calls)
-        held = list(takewhile(lambda slot: slot[1].lines == held[0][1].lines, held))  # in which they stand
+        held = list(takewhile(lambda slot: slot[1].lines == held[0][1].lines, held))  # the call that they are in
     seq = next((seq for seq, call in held if sent in call.lengths), None)
     if reading is None or seq is None or _has_free(seq, group, incident):
         return None
@@ -311,13 +315,13 @@ def _read_threads(sent: int, expected: int, calls: tuple[_Call, ...]) -> _Readin
 
 def _read_places(stack: Stack, sent: int, expected: int, calls: tuple[_Call, ...]) -> _Reading | None:
     if not is_waiting_for_ranks(stack) or not _lines(stack):
-        return None  # in no blocking call: the message may be of a recv that was begun before
+        return None  # in no blocking call: the message may belong to a recv that was started before
     fitting = [c for c in calls if sent in c.lengths]
     if any(not c.lines for c in fitting) or not _is_of_kind(stack, fitting):
         return _Reading(Refused.UNKNOWN, 0)
     same_place = [c for c in calls if c.lines == _lines(stack)]
     usual_size = any(expected in c.lengths for c in same_place)
-    if any(sent in c.lengths for c in same_place):  # it may be some calls off where the place has had this size
+    if any(sent in c.lengths for c in same_place):  # if this place has had that size, the rank may be off by some calls
         return _Reading(Refused.UNKNOWN, 0) if usual_size else _Reading(Refused.ARGUMENTS, STRONG)
     if same_place:
         return _Reading(Refused.PATH, STRONG) if usual_size else _Reading(Refused.UNKNOWN, 0)
@@ -334,14 +338,14 @@ def _refusal(
     odd = () if threads or reading.how is Refused.SPLITS else odd_ranks(sides, timeline.unseen)
     found = build_divergence(PartingKind.METADATA, group, seq, timeline, sides=sides, hang=seq, odd=odd)
     op = next((c.op for c in found.cohorts if c.op), None)
-    # Which of its threads was in the slot is not known where there are two.
+    # If there are two threads, it is not known which of them was in the slot.
     own = Cohort((rank,), Role.WAITING, op, stack=None if threads else stack.stack)
     cohorts = tuple(own if c.ranks == (rank,) else c for c in found.cohorts)
     return Refusal(event, stack, reading.how, reading.confidence, replace(found, cohorts=cohorts))
 
 
 def _calls(group: GroupTimeline, incident: Incident) -> tuple[_Call, ...]:
-    """All that the dumps still hold. Ranks that did the same share blocks: each is looked through once."""
+    """All calls that the dumps still hold. Ranks that did the same share blocks: each is searched once."""
     blocks = incident.timeline.tables.blocks
     keys = {key for r in group.traces if (t := group.track(r)) for key in t.blocks}
     pairs = {p for k in keys for p in zip(blocks[k].match.tolist(), blocks[k].stack.tolist(), strict=True)}
@@ -363,7 +367,9 @@ def _call(match: int, stack: int, group: GroupTimeline, incident: Incident) -> _
 
 
 def _has_free(seq: int, group: GroupTimeline, incident: Incident) -> bool:
-    """An operation whose sizes differ by pair. gloo runs two calls of a group at once: the one before counts too."""
+    """Whether an operation's sizes differ by pair. gloo runs two calls of a group at once, so the call before counts
+    too.
+    """
     slots = takewhile(lambda slot: slot[0] >= seq - 1, _held(group, incident))
     return any(call.signature.op in SIZES_FREE for _, call in slots)
 
@@ -373,7 +379,7 @@ def _is_same_free(call: _Call, stack: LiveStack) -> bool:
 
 
 def _is_of_kind(stack: Stack, calls: list[_Call]) -> bool:
-    """The call in which it stands, where its name is seen, is of the kind of these: gloo pairs no others."""
+    """The call that it is in, if its name is seen, is of the same kind as these: gloo pairs no others."""
     inside = (bare_name(f) for f in find_last_call(stack) if place_of(f).endswith(_C10D))
     name = next((name for name in inside if name != "wrapper"), None)
     return name is None or any(_KINDS[c.signature.op] in name for c in calls)

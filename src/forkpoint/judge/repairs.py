@@ -1,4 +1,6 @@
-"""Each cause implies a repair: a change with which the recorded job would have gone on. Finds that repair and replays it."""
+"""Each cause implies a repair: a change with which the recorded job would have continued. Finds that repair and replays
+it.
+"""
 
 from msgspec.structs import replace
 
@@ -23,20 +25,20 @@ from forkpoint.replay.job import Slot
 
 _AWAY = frozenset({Cause.HOST_STALL, Cause.RANK_LOST, Cause.NEVER_JOINED})
 _SHOWN_OTHERWISE = frozenset({Cause.RANK_LOST, Cause.NEVER_JOINED, Cause.METADATA_MISMATCH})
-"""They rest on words of ranks and launchers, not on a wait alone."""
+"""Their evidence is what ranks and launchers logged, not only a wait."""
 _NOT_REPLAYED = frozenset({Cause.SILENT_CORRUPTION, Cause.HEALTHY, Cause.INCONCLUSIVE})
 
 
 @fact
 def recorded_job(incident: Incident) -> Job:
-    """The end of the job as the dumps have it; of a job that went on after them, nothing."""
+    """The end of the job as the dumps show it; None if the job continued after them."""
     waits = Waits(incident.timeline, ()) if have_gone_on(incident) else find_waits(incident.timeline)
     return Job.of(incident.timeline, waits, incident.divergences, _in_unrecorded_calls(waits, incident))
 
 
 def _in_unrecorded_calls(waits: Waits, incident: Incident) -> frozenset[int]:
-    """Ranks with nothing pending whose stack, or the traceback with which a call of theirs ended, is in a communication call: one
-    that their dump does not hold.
+    """Ranks with nothing pending whose stack, or the traceback that ended their call, is in a communication call that
+    their dump does not hold.
     """
     seen = {rank: standing for rank, standing in find_standings(incident).items() if rank not in waits}
     return frozenset(rank for rank, standing in seen.items() if is_communicating(standing.stack))
@@ -45,7 +47,7 @@ def _in_unrecorded_calls(waits: Waits, incident: Incident) -> frozenset[int]:
 def find_replay(
     cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, incident: Incident
 ) -> tuple[Repair, Replay] | None:
-    """The smallest repair that the claim supposes, replayed. None: no recorded call shows where ranks stopped."""
+    """The smallest repair that the claim assumes, replayed. None if no recorded call shows where ranks stopped."""
     job = recorded_job(incident)
     recorded = divergence is None or _is_recorded(divergence, incident)
     if not job.slots or not recorded or cause in _NOT_REPLAYED:
@@ -62,8 +64,8 @@ def find_replay(
 
 
 def find_stuck_beside(divergence: Divergence | None, incident: Incident) -> tuple[Slot, ...]:
-    """Calls of parallel groups that do not finish either, at the same number, although all of their members came: one link may carry
-    several groups, while a GPU holds only its own.
+    """Calls of parallel groups that do not finish either, at the same number, although all of their members came: one
+    link may carry several groups, whereas a GPU blocks only its own.
     """
     if divergence is None or divergence.how is not PartingKind.STUCK or divergence.channel is not None:
         return ()
@@ -77,7 +79,7 @@ def find_stuck_beside(divergence: Divergence | None, incident: Incident) -> tupl
 
 
 def is_explained(finding: Finding, incident: Incident) -> bool:
-    """It cites something, it supposes nothing that the records exclude, and replay does not refuse it."""
+    """It cites evidence, it assumes nothing that the records exclude, and replay does not refute it."""
     cause, ranks, divergence = finding.cause, finding.suspects, finding.divergence
     if not finding.evidence or not may_be(cause, ranks, divergence, incident):
         return False
@@ -86,7 +88,7 @@ def is_explained(finding: Finding, incident: Incident) -> bool:
 
 
 def may_be(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> bool:
-    """What the repair supposes is not excluded by what is recorded, and that ranks stopped is shown."""
+    """The records do not exclude what the repair assumes, and show that ranks stopped."""
     if divergence is not None and _is_replayed(cause, divergence, incident) and cause not in _SHOWN_OTHERWISE:
         shown = hang_is_shown(incident) or stands_still(incident)
         if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not shown:
@@ -97,13 +99,15 @@ def may_be(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, 
 
 
 def is_ring_in_flight(divergence: Divergence, incident: Incident) -> bool:
-    """Dumps of a job that goes on, taken one after another, show rings of messages that were none. Here only they speak of a hang."""
+    """Dumps of a running job, taken one after another, can show rings of messages that never existed; here nothing else
+    indicates a hang.
+    """
     in_messages = divergence.how is PartingKind.CYCLE and divergence.channel is not None
     return in_messages and bool(incident.capture.logs) and not incident.capture.stacks
 
 
 def is_excluded(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> bool:
-    """What the repair supposes is excluded by what is recorded. Each asks for no more than its repair would change."""
+    """The records exclude what the repair assumes. Each check requires no more than its repair would change."""
     if divergence is None or not _is_replayed(cause, divergence, incident):
         return False
     if divergence.how is PartingKind.METADATA:
@@ -117,8 +121,8 @@ def _is_replayed(cause: Cause, divergence: Divergence | None, incident: Incident
 
 
 def _may_differ_so(cause: Cause, divergence: Divergence, incident: Incident) -> bool:
-    """Other arguments come with the same call from the same line; the same calls in another order are all there; another
-    path is another call, another line, or calls that are some numbers off.
+    """Other arguments: the same call from the same line. Another order: all of the calls are there. Another path:
+    another call, another line, or calls that are off by some numbers.
     """
     if cause is Cause.METADATA_MISMATCH:
         return same_op(divergence) and same_call_site(divergence) is not False
@@ -133,8 +137,8 @@ def _may_differ_so(cause: Cause, divergence: Divergence, incident: Incident) -> 
 
 
 def _may_be_away(cause: Cause, ranks: tuple[int, ...], divergence: Divergence, incident: Incident) -> bool:
-    """A rank that is seen with nothing pending is elsewhere only if its stack, its log or its numbers say so. Where somebody
-    is missed, no link is to blame, and a GPU only if it is somebody's.
+    """A rank that is seen with nothing pending is elsewhere only if its stack, its log or its numbers say so. If
+    somebody is missing, no link is to blame, and a GPU only if it is the missing rank's.
     """
     if divergence.how is PartingKind.ABSENCE and cause in (Cause.TRANSPORT, Cause.GPU_STALL):
         return cause is Cause.GPU_STALL and bool(ranks)
@@ -159,7 +163,7 @@ def _supposed(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | Non
 
 def _at_divergence(cause: Cause, named: frozenset[int], divergence: Divergence, job: Job) -> list[Repair]:
     place = (divergence.group, divergence.channel, divergence.seq)
-    launched_apart = cause is Cause.ORDER_INVERSION and divergence.how is PartingKind.STUCK  # by two threads
+    launched_apart = cause is Cause.ORDER_INVERSION and divergence.how is PartingKind.STUCK  # made by two threads
     if launched_apart or cause in (Cause.GPU_STALL, Cause.TRANSPORT, Cause.STRAGGLER):
         # A host that waits for its own GPU does not come either.
         return [Repair(RepairKind.FINISH, named, *place), Repair(RepairKind.GO_ON, named)]
@@ -176,7 +180,9 @@ def _at_divergence(cause: Cause, named: frozenset[int], divergence: Divergence, 
 
 
 def _sides(divergence: Divergence, job: Job) -> list[frozenset[int]]:
-    """Who may have done otherwise, where nobody is named: a side of the slot, or in a ring those whom a slot of it misses."""
+    """Who may have acted differently, if nobody is named: one side of the slot, or, in a ring, those missing from one
+    of its slots.
+    """
     ring = set(divergence.cycle)
     missed = [side for slot in job.slots for side in (slot.absent, slot.waiting) if ring & side]
     alone = [frozenset({rank}) for rank in divergence.cycle]
@@ -188,7 +194,7 @@ def _sides(divergence: Divergence, job: Job) -> list[frozenset[int]]:
 
 
 def ring_sides(divergence: Divergence, job: Job) -> tuple[tuple[int, ...], ...]:
-    """Ranks that stand in slots of one kind as those of the ring do (rows here, columns there), the fewest first."""
+    """Ranks that are in slots of the same kind in the ring (rows here, columns there), the smallest set first."""
     kinds = {(s.group.desc, s.seq) for rank in divergence.cycle if (s := job.stands.get(rank)) and not s.channel}
     together: dict[tuple[object, ...], set[int]] = {}
     for slot in job.slots:
@@ -208,12 +214,14 @@ def _of_path(divergence: Divergence) -> tuple[RepairKind, ...]:
 
 
 def _of_a_stretch(sides: list[frozenset[int]], divergence: Divergence) -> list[Repair]:
-    """Who left out calls of one group on its way may have left out those of others that come between them: a whole micro-batch."""
+    """A rank that skipped calls of one group may also have skipped the calls of other groups between them: a whole
+    micro-batch.
+    """
     skipped = divergence.how is PartingKind.ABSENCE and divergence.shift is not None and divergence.shift.by > 0
     return [Repair(RepairKind.ISSUE, side) for side in sides if skipped]
 
 
 def _of_departed(ranks: frozenset[int], divergence: Divergence, job: Job) -> list[Repair]:
-    """A rank that left its program is missed wherever others wait for it, not in one call."""
+    """A rank that left its program is missing wherever others wait for it, not just in one call."""
     gone = divergence.how is PartingKind.ABSENCE and bool(ranks) and ranks.isdisjoint(job.stands)
     return [Repair(RepairKind.GO_ON, ranks)] if gone else []

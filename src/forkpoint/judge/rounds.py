@@ -3,8 +3,8 @@
     actor-1  iter 4 rollout 0.15s        actor-2  iter 4 rollout 0.17s
     actor-1  iter 6 rollout 0.19s
 
-Ranks of one role print lines of one form, each with the number of the round. Only lines that the ranks printed in step, with the same
-numbers up to where the shortest ends, tell how far each of them is.
+Ranks of one role print lines of one form, each with the number of the round. Only lines that the ranks printed in step,
+with the same numbers up to where the shortest log ends, show how far each rank is.
 """
 
 from collections.abc import Iterator
@@ -16,25 +16,25 @@ from forkpoint.model.incident import Incident, fact
 from forkpoint.model.verdict import Evidence
 
 _LEAST_RANKS = 3
-"""Of two that print, nobody says which goes the usual way."""
+"""With two that print, nothing shows which of them is normal."""
 _IN_STEP = 3
-"""Rounds before the last that must be the same; fewer where fewer were printed, and at least one."""
+"""Rounds before the last that must be equal; fewer if fewer were printed, but at least one."""
 
 
 class PrintedRounds(Struct, frozen=True):
-    """Of one form of lines: by rank, which of the foremost rank's lines its last one is."""
+    """For one form of lines: by rank, which of the foremost rank's lines its last one is."""
 
     last: dict[int, int]
     cited: dict[int, Evidence]
 
     def behind(self) -> tuple[int, ...]:
-        """Those that did not come to the last round."""
+        """Ranks that did not reach the last round."""
         newest = max(self.last.values())
         return tuple(sorted(rank for rank, number in self.last.items() if number < newest))
 
 
 def find_only_behind(rank: int, incident: Incident) -> PrintedRounds | None:
-    """Lines by which all others of its role came further than this rank, where no other lines say that it was ahead of any."""
+    """Lines by which all others of its role came further than this rank, if no other lines show it ahead of any."""
     rounds = [one for one in find_rounds(incident) if rank in one.last and one.behind()]
     return rounds[0] if rounds and all(one.behind() == (rank,) for one in rounds) else None
 
@@ -46,8 +46,9 @@ def is_in_step(rank: int, incident: Incident) -> bool:
 
 
 def is_at_own_work(rank: int, others: set[int], incident: Incident) -> bool:
-    """Since its last line of a form that the others print too, it printed a line that none of them ever does; and it had printed it in
-    an earlier round, after which all of them went on: so it is this rank's work, and nobody skipped it.
+    """Since its last line of a form that the others print too, it printed a line that none of them ever does. It had
+    printed that line in an earlier round, after which all ranks continued: so this work is normal for this rank, and
+    nobody skipped it.
     """
     said: dict[int, list[str]] = {}
     for _, speaker, line in find_printed(incident):
@@ -68,7 +69,9 @@ def find_rounds(incident: Incident) -> tuple[PrintedRounds, ...]:
 
 
 def _rounds(said: dict[int, list[tuple[tuple[str, ...], Evidence]]]) -> Iterator[PrintedRounds]:
-    """By the numbers of the line that count rounds on all ranks alike: where each rank's last line is among those of the foremost."""
+    """Finds the numbers in the line that count rounds on all ranks alike, and by them the place of each rank's last
+    line among those of the foremost rank.
+    """
     cited = {rank: lines[-1][1] for rank, lines in said.items()}
     values = {rank: [one for one, _ in lines] for rank, lines in said.items()}
     for foremost, lines in values.items() if any(len(own) > 1 for own in values.values()) else ():
@@ -83,7 +86,9 @@ def _rounds(said: dict[int, list[tuple[tuple[str, ...], Evidence]]]) -> Iterator
 def _shared_columns(
     values: dict[int, list[tuple[str, ...]]], foremost: list[tuple[str, ...]]
 ) -> Iterator[tuple[int, ...]]:
-    """All columns in which every rank's last line has a number that the foremost printed too, then each alone."""
+    """All columns in which every rank's last line has a number that the foremost rank printed too, then each such
+    column alone.
+    """
     width = min(len(one) for own in values.values() for one in own)
     seen = [{one[c] for one in foremost} for c in range(width)]
     shared = tuple(c for c in range(width) if all(own[-1][c] in seen[c] for own in values.values()))
@@ -91,7 +96,7 @@ def _shared_columns(
 
 
 def _is_in_step(own: list[tuple[str, ...]], foremost: list[tuple[str, ...]], place: dict[tuple[str, ...], int]) -> bool:
-    """Every round has numbers of its own, and those before the last are those of the foremost."""
+    """Every round has its own numbers, and the rank's earlier ones are those of the foremost rank."""
     at = place.get(own[-1])
     if at is None or len(set(own)) < len(own) or len(place) < len(foremost):
         return False

@@ -1,4 +1,4 @@
-"""Votes on a call in which ranks of lost dumps are counted too: their stack, traceback or log shows them in it."""
+"""Votes on a call that also count ranks without a dump: their stack, traceback or log shows them in it."""
 
 from msgspec import Struct
 
@@ -18,7 +18,7 @@ def find_odd_seen(divergence: Divergence, incident: Incident) -> tuple[int, ...]
 
 
 def find_behind_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """Who did not come to the call in which the others wait, where the dumps alone leave open who the others are."""
+    """Who did not come to the call in which the others wait, if dumps alone do not show who the others are."""
     if divergence.how is not PartingKind.ABSENCE or divergence.channel or divergence.odd or len(divergence.sides) != 2:
         return ()
     slots = recorded_job(incident).slots
@@ -31,8 +31,8 @@ def find_behind_by_stacks(divergence: Divergence, incident: Incident) -> tuple[i
 
 
 def _seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
-    """A line stands for the call if ranks that wait in the slot made no call of another group from it, and if hosts wait in calls:
-    gloo's do; of NCCL's, one of these ranks must be seen there.
+    """A line identifies the call if ranks waiting in the slot made no call of another group from it, and if hosts wait
+    in calls. gloo's do; with NCCL, one of these ranks must be seen there.
     """
     timeline, standings = incident.timeline, find_standings(incident)
     whole = slot.group.declared or slot.group.desc == DEFAULT_GROUP
@@ -44,7 +44,7 @@ def _seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
 
 
 def _calls_from(rank: int, places: set[tuple[tuple[str, int], ...]], incident: Incident) -> set[str]:
-    """The groups in which this rank's recent calls from these lines were."""
+    """The groups of this rank's recent calls from these lines."""
     trace, stacks = incident.timeline.traces[rank], incident.timeline.tables.stacks
     made = {key for key in set(trace.recent_stacks.tolist()) if program_lines(stacks.get(key)) in places}
     calls = zip(trace.recent_stacks.tolist(), trace.recent_groups.tolist(), strict=True)
@@ -56,13 +56,13 @@ def _calls_from(rank: int, places: set[tuple[tuple[str, int], ...]], incident: I
 
 
 class _Votes(Struct, frozen=True):
-    """On calls of one kind: the same number in groups of one description."""
+    """Votes on calls of one kind: the same number in groups with the same description."""
 
     made: frozenset[int]
     missed: frozenset[int]
     unknown: frozenset[int]
     undisputed: bool
-    """In none of the groups do more members say otherwise."""
+    """In no group does the majority of members say otherwise."""
 
     @property
     def few(self) -> frozenset[int]:
@@ -78,8 +78,9 @@ class _Votes(Struct, frozen=True):
 
 
 def find_odd_in_ring(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """The same few ranks are outvoted in every call of the ring: they made what most members of its group did not, and are missed
-    where most wait. Whoever is held up by another rank stands with the most in one call and with the few in another.
+    """The same few ranks are outvoted in every call of the ring: they made a call that most members of its group did
+    not, and are missing where most wait. A rank that another one delays is with the majority in one call and with
+    the minority in another.
     """
     timeline, slots = incident.timeline, recorded_job(incident).slots
     if divergence.how is not PartingKind.CYCLE or divergence.odd or any(slot.channel for slot in slots):
@@ -112,7 +113,9 @@ def _count(slots: list[Slot], seen: dict[int, frozenset[int]]) -> _Votes:
 
 
 def _made_by_others(named: frozenset[int], found: dict[tuple[str, int], _Votes], incident: Incident) -> bool:
-    """A call that the named ranks made and most of its members did not was made in another group of its kind: then it is usual."""
+    """If the named ranks made a call that most of its members did not, and other ranks made it in another group of its
+    kind, then the call is normal.
+    """
     for (desc, seq), votes in found.items():
         groups = [group for group in incident.timeline.groups if group.group.desc == desc]
         others = [rank for group in groups for rank in group.traces if rank not in named]

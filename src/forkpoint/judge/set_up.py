@@ -1,4 +1,6 @@
-"""Groups that not all ranks set up or use alike: one that a thread of one rank uses alone, one that every rank makes and none gets."""
+"""Groups that not all ranks set up or use alike: one that a thread of one rank uses alone, one that all ranks create
+but none gets.
+"""
 
 from msgspec import Struct
 
@@ -11,7 +13,9 @@ from forkpoint.model.log import LogEvent, LogKind
 
 
 def is_alone_in_group(divergence: Divergence, incident: Incident) -> bool:
-    """A thread of one rank made the first call of a group that no other rank ever used, and all others that are seen wait elsewhere."""
+    """A thread of one rank made the first call of a group that no other rank ever used, and all others that are seen
+    wait elsewhere.
+    """
     timeline, present = incident.timeline, divergence.sides[0]
     alone = (
         divergence.how is PartingKind.ABSENCE and len(present) == 1 and divergence.seq == 1 and not divergence.channel
@@ -26,8 +30,8 @@ def is_alone_in_group(divergence: Divergence, incident: Incident) -> bool:
 
 
 def find_all_making_a_group(incident: Incident) -> tuple[Standing, ...]:
-    """Every rank stands in `new_group` at one line of a job that communicated before. torch counts groups on each rank and
-    names them by that count, so that ranks with different counts wait for each other under different names.
+    """Every rank is in `new_group` at one line of a job that communicated before. torch names groups by a counter on
+    each rank, so ranks with different counts wait for each other under different names.
     """
     inside = tuple(find_all_standings(incident).values())
     if not has_ops(incident) or not stands_still(incident) or cut_off(incident):
@@ -38,7 +42,7 @@ def find_all_making_a_group(incident: Incident) -> tuple[Standing, ...]:
 
 
 def tell_all_making(making: tuple[Standing, ...]) -> tuple[str, str]:
-    """What every rank does there, at length and in a headline."""
+    """What every rank does there, in full and as a headline."""
     file, line = making[0].place[0]
     at = f"{short_name(file)}:{line}"
     why = "it is not the same group everywhere, or not in the same order"
@@ -51,9 +55,9 @@ def tell_all_making(making: tuple[Standing, ...]) -> tuple[str, str]:
 class AbsentAtSetUp(Struct, frozen=True):
     rank: int
     waits: LogEvent
-    """By its own log, where it was instead."""
+    """Where it was instead, by its own log."""
     asked: tuple[LogEvent, ...]
-    """The words of those who asked it for the id of their communicator."""
+    """Log lines of the ranks that asked it for the communicator's id."""
 
     @property
     def asking(self) -> tuple[int, ...]:
@@ -61,7 +65,9 @@ class AbsentAtSetUp(Struct, frozen=True):
 
 
 def find_absent_at_set_up(incident: Incident) -> AbsentAtSetUp | None:
-    """All ranks but the first ask it for the id of a communicator, and it does not come: by its own log it is in another call."""
+    """All ranks but the first ask it for the id of a communicator, and do not get it: by its own log it is in another
+    call.
+    """
     asking = {e.rank: e for e in incident.capture.events if asked_for_id(e) and e.rank is not None}
     rest = set(incident.timeline.world) - asking.keys()
     if (

@@ -1,4 +1,4 @@
-"""What one rank or machine tells of a moment, merged with the others that tell the same, in order."""
+"""What a rank or machine reports about a moment, merged with the others that report the same, in order."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,28 +10,28 @@ from forkpoint.judge.clocks import Instant
 from forkpoint.model.verdict import NOT_DATED, Evidence, Source
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What one rank or machine tells of a moment, before those that tell the same are put together.
+# A single report about a moment, before equal reports are merged.
 
 
 class Sighting(Struct, frozen=True):
     instant: Instant | None
-    """None: nothing dates it."""
+    """None if it has no time."""
     when: str | None
     """As the source prints it; None for dumps, whose times are numbers."""
     source: Source
     kind: str
     about: str
-    """Two sightings of one kind on one clock are one moment if this is equal."""
+    """Two sightings of one kind on one clock are the same moment if this is equal."""
     host: str | None
     says: str
     evidence: Evidence
-    """Its rank is who tells."""
+    """Its rank is the one that reports it."""
     line: int
-    """Orders what one file tells."""
+    """Orders the sightings from one file."""
     bound: bool = False
     """It came no later than `instant`."""
     step: int = 0
-    """What comes first where neither seconds nor a file tell."""
+    """What comes first if neither seconds nor a file tell."""
 
     @property
     def clock(self) -> str:
@@ -43,16 +43,18 @@ class Sighting(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[int, int, str, int, str]:
-        """The same whatever the order in which files were read."""
+        """Does not depend on the order in which files were read."""
         return self.second, self.step, self.evidence.file, self.line, self.about
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Those that tell one moment, put together as they come.
+# Merging the sightings of one moment as they come in.
 
 
 class Same(Struct):
-    """The first sighting of each rank. Of what dumps tell, each rank once, only the ends are kept: there may be 100,000."""
+    """The first sighting of each rank. From dumps, which report each rank once, only the first and last are kept: there
+    may be 100,000.
+    """
 
     ranks: set[int] = field(default_factory=set[int])
     _of_rank: dict[int | None, Sighting] = field(default_factory=dict[int | None, Sighting])
@@ -88,18 +90,18 @@ def _order(one: Sighting) -> tuple[int, int, str, int, str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The order of moments: by the second, and within a second by the lines of the files that tell of both.
+# The order of moments: by the second, and within a second by the lines of the files that report both.
 
 
 def in_order(told: Iterable[Same], limit: int) -> list[Same]:
-    """The first of one clock. Within a second what no file tells is left in a fixed order."""
+    """Moments of one clock. Within a second, those that share no file are in a fixed order."""
     first = sorted(told, key=lambda same: same.first.order)[:limit]
     by_second = groupby(first, key=lambda same: same.first.second)
     return [same for _, together in by_second for same in _by_lines(list(together))]
 
 
 def _by_lines(together: list[Same]) -> list[Same]:
-    """Each after those that a file has above it; where two files disagree, as it stood."""
+    """Each after those that a file lists before it; if two files disagree, in the given order."""
     if len(together) < 2:
         return together
     above = _above(together)

@@ -1,4 +1,4 @@
-"""Hypotheses about ranks of which nothing was heard: they did not reach the call, they died, or their files were not given."""
+"""Hypotheses about ranks without evidence: they did not reach the call, they died, or their files were not given."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ MAX_SIDES = 8
 
 
 def find_unstopped(spoke: set[int], incident: Incident) -> tuple[int, ...]:
-    """Ranks that are not in `spoke`, without those that the launcher stopped: these had no chance to say anything."""
+    """Ranks that are not in `spoke`, except those that the launcher stopped: these had no chance to log anything."""
     exits = find_exits(incident)
     return tuple(r for r in incident.timeline.world if r not in spoke and not (r in exits and exits[r].is_stopped))
 
@@ -22,12 +22,14 @@ def find_unstopped(spoke: set[int], incident: Incident) -> tuple[int, ...]:
 def read_silence(
     ranks: tuple[int, ...], others: tuple[int, ...], place: str, cited: tuple[Evidence, ...], incident: Incident
 ) -> Iterator[Hypothesis]:
-    """`ranks` say nothing, `others` complain. Where these are no more than those, they may be the odd ones themselves."""
+    """`ranks` are silent, `others` complain. If the latter are no more than the former, they may be the odd ones
+    themselves.
+    """
     few = 2 * len(ranks) < len(incident.timeline.world)
     named, sides = (ranks, ()) if few else ((), tuple((r,) for r in ranks[:MAX_SIDES]))
     path_named, path_sides = (ranks, ()) if few else ((), (*sides, others))
     if not incident.timeline.world_known and len(ranks) > len(others):
-        # Nobody says how many ranks there are: the few that were heard do not single out one of many.
+        # The number of ranks is not known: the few with logs do not single out one of many.
         named, sides, path_named, path_sides, ranks = (), (), (), (), ()
     gone = bool(cut_off(incident))
     who = who_is_meant(named, sides)
@@ -69,7 +71,7 @@ def left_no_trace(unheard: tuple[int, ...]) -> Hypothesis:
 
 
 def nothing_said(incident: Incident) -> Hypothesis:
-    """A failure is shown, but not on which rank it began. Only files that were not given can show that."""
+    """A failure is visible, but not the rank on which it began. Only files that were not given can show that."""
     if unheard := tuple(sorted(find_unheard(incident))):
         return left_no_trace(unheard)
     failed = [e for e in incident.capture.events if e.is_failure]

@@ -1,4 +1,4 @@
-"""Incident -> readings of where ranks stand, by their stacks and tracebacks, where no recorded call shows it."""
+"""Incident -> readings of where ranks are, by their stacks and tracebacks, if no recorded call shows it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def read_stacks(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _held_outside(outside: list[LiveStack], inside: list[LiveStack]) -> Iterator[Hypothesis]:
-    """Some ranks are in code of their own, and at least as many wait for ranks."""
+    """Some ranks are in their own code, and at least as many wait for ranks."""
     ranks = tuple(sorted(s.rank for s in outside))
     making = any(is_making_group(s.stack) for s in inside)
     places = {plain_place(s.stack) for s in outside} - {None}
@@ -76,13 +76,15 @@ def _held_outside(outside: list[LiveStack], inside: list[LiveStack]) -> Iterator
 
 
 def _find_apart(stacks: list[LiveStack]) -> list[LiveStack]:
-    """Those that are not at the line at which more than half of all that are seen are."""
+    """Ranks that are not at the line at which more than half of all seen ranks are."""
     usual, count = Counter(user_place(s.stack) for s in stacks).most_common(1)[0] if stacks else (None, 0)
     return [s for s in stacks if user_place(s.stack) != usual] if 2 * count > len(stacks) else []
 
 
 def _stand_apart(apart: list[LiveStack], stacks: list[LiveStack]) -> Iterator[Hypothesis]:
-    """Lines of a program's own may wait for the GPU, and so for ranks: whether the few left the others or are stuck is open."""
+    """Any line of a program may wait for the GPU, and so for ranks: whether the few left the others or are stuck is
+    open.
+    """
     ranks = tuple(sorted(s.rank for s in apart))
     others = [s for s in stacks if s not in apart]
     where, there = plain_place(apart[0].stack), plain_place(others[0].stack)
@@ -124,13 +126,13 @@ def _all_outside(outside: list[LiveStack], incident: Incident) -> Iterator[Hypot
 
 
 def _waits_for_ranks(stack: LiveStack) -> bool:
-    """Itself, or it waits for a lock, an event or a queue while another of its threads waits for ranks."""
+    """Directly, or it waits for a lock, an event or a queue while another of its threads waits for ranks."""
     by_thread = is_at_work(stack.stack) and any(is_communicating(other) for _, other in stack.others)
     return is_waiting_for_ranks(stack.stack) or by_thread
 
 
 def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
-    """Every rank that is seen waits in communication: who stands apart, or who is not seen."""
+    """Every rank that is seen waits in communication: who is in another place, or who is not seen."""
     standings = find_standings(incident)
     sides = by_place(standings)
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
@@ -142,7 +144,7 @@ def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
-    """Every rank is seen, and some took another turn than the others."""
+    """Every rank is seen, and some took another branch than the others."""
     who = name_ranks(parted.odd)
     path = Hypothesis(
         Cause.DIVERGENT_PATH,
@@ -157,7 +159,7 @@ def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
 
 
 def read_other_lines(incident: Incident) -> Iterator[Hypothesis]:
-    """Ranks that wait for others at different lines. Stages of a pipeline do so by nature: there each rank may be the one."""
+    """Ranks that wait for others at different lines. Pipeline stages always do: there, each rank may be the one."""
     if parted := find_parted_stacks(incident):
         yield from _parted(parted)
         return
@@ -199,7 +201,7 @@ def read_other_lines(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def by_place(standings: dict[int, Standing]) -> Sides:
-    """Ranks that stand at one place, the fewest first."""
+    """Ranks at the same place, the smallest set first."""
     places: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for rank, standing in sorted(standings.items()):
         places.setdefault(standing.place, []).append(rank)

@@ -1,4 +1,4 @@
-"""What stacks say: what holds a rank, where ranks stood, where their call paths part, and which exception led there."""
+"""What stacks show: what blocks a rank, where ranks were, where their call paths part, and which exception led there."""
 
 import re
 from collections import Counter
@@ -45,20 +45,20 @@ _STALL_SHAPES = (
 )
 _COMPUTES = ("torch/nn/modules/", "torch/nn/functional.py", "torch/optim/", "torch/_tensor.py", "torch/functional.py")
 _STORAGE_SHAPES = (Shape.FILE_IO, Shape.NETWORK_IO)
-# A wait is often wrapped: what the user's functions are called then says more than the lock at the end.
+# A wait is often wrapped: the names of the user's functions then say more than the lock at the end.
 _STORAGE_NAMES = re.compile(r"upload|download|save|write|read|open|flush|fsync|checkpoint|fetch|mount", re.IGNORECASE)
 
 _OF_OTHERS = re.compile(r"lock|acquire|barrier|wait|poll|until|peer|rank|master|sync", re.IGNORECASE)
-"""In names of functions: what they wait for may be another rank's."""
+"""In names of functions: what they wait for may belong to another rank."""
 
 
 def is_communicating(stack: Stack) -> bool:
-    """It waits for others, it does not stall by itself."""
+    """It waits for others; it is not itself the one that stalls."""
     return find_shape(stack) in (Shape.COLLECTIVE, Shape.COMM_INIT, Shape.DESTROY)
 
 
 def is_waiting_for_ranks(stack: Stack) -> bool:
-    """In a communication call, or in a backward pass, from which C++ makes them."""
+    """In a communication call, or in a backward pass, in which C++ makes them."""
     return is_communicating(stack) or next((bare_name(f) for f in stack if is_python(f)), "") == "_engine_run_backward"
 
 
@@ -71,19 +71,21 @@ def waits_for_gpu(stack: Stack) -> bool:
 
 
 def is_stalling(stack: Stack) -> bool:
-    """It waits for something that is no rank and no GPU. Plain Python code may be either, so it does not count."""
+    """It waits for something that is neither a rank nor a GPU. Plain Python code may be either, so it does not count."""
     return find_shape(stack) in _STALL_SHAPES
 
 
 def is_at_work(stack: Stack) -> bool:
-    """It is inside a call that waits for no rank and no GPU: a known stall, or one of Python's own library. A line of the
-    user's own may call anything, `work.wait()` too.
+    """It is inside a call that waits for no rank and no GPU: a known stall, or one of Python's own library. A line of
+    the user's code may call anything, including `work.wait()`.
     """
     return is_stalling(stack) or (find_shape(stack) is Shape.PYTHON and is_standard(stack[0]))
 
 
 def is_computing(stack: Stack) -> bool:
-    """Inside a layer or a function of torch that computes, and outside its communication. On a GPU such a line may wait for one."""
+    """Inside a torch layer or function that computes, and outside torch's communication. On a GPU such a line may wait
+    for communication.
+    """
     inside = place_of(stack[0]) if stack else ""
     return find_shape(stack) is Shape.PYTHON and any(part in inside for part in _COMPUTES)
 
@@ -93,12 +95,12 @@ def is_in_storage(stack: Stack) -> bool:
 
 
 def is_in_io(stack: Stack) -> bool:
-    """It waits for a service or a file, and for no lock on it."""
+    """It waits for a service or a file, not for a lock on one."""
     return find_shape(stack) in _STORAGE_SHAPES and not any(_OF_OTHERS.search(f.name) for f in stack)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where ranks stood, without their dumps: live stacks, and the tracebacks with which calls ended.
+# Where ranks were, without their dumps: live stacks, and the tracebacks that ended calls.
 
 _C10D = "distributed_c10d.py"
 _BARRIERS = frozenset({"barrier", "monitored_barrier"})
@@ -112,7 +114,7 @@ class Standing(Struct, frozen=True):
     stack: Stack
     evidence: Evidence
     code: str = ""
-    """The line of the user's innermost frame, where a traceback printed it."""
+    """The line of the user's innermost frame, if a traceback printed it."""
     fixed_sizes: bool = False
     """The source shows that the call has the same size on all ranks."""
     of_whole_job: bool = False
@@ -124,7 +126,7 @@ class Standing(Struct, frozen=True):
 
     @property
     def called(self) -> str:
-        """The function of torch.distributed that it is in."""
+        """The torch.distributed function that it is in."""
         inside = [f for f in find_last_call(self.stack) if f.filename.endswith(_C10D)]
         return next((bare_name(f) for f in inside if bare_name(f) != "wrapper"), "a call")
 
@@ -134,8 +136,9 @@ class Standing(Struct, frozen=True):
 
     @property
     def brings_sizes(self) -> bool:
-        """Whether the program chose the sizes of the call that it is in. It does not where the call carries no data (a barrier),
-        agrees on its sizes first (the calls for objects), or is made by torch for a model that is the same on all ranks.
+        """Whether the program chose the sizes of the call that it is in. It does not if the call carries no data (a
+        barrier), agrees on its sizes first (the calls for objects), or is made by torch for a model that is the same
+        on all ranks.
         """
         if self.fixed_sizes:
             return False
@@ -146,8 +149,8 @@ class Standing(Struct, frozen=True):
 
 @fact
 def find_standings(incident: Incident) -> dict[int, Standing]:
-    """By rank: its live stack (of several the last file's), else the traceback of the call that its peers made fail, unless that may
-    be of another attempt than the dumps.
+    """By rank: its live stack (of several, the last file's), else the traceback of the call that its peers made fail,
+    unless that may belong to another attempt than the dumps.
     """
     found: dict[int, Standing] = {}
     for event in () if incident.capture.may_mix_attempts else incident.capture.events:
@@ -164,15 +167,15 @@ def _by_source(standing: Standing, source: SourceFacts) -> Standing:
 
 
 def find_all_standings(incident: Incident) -> dict[int, Standing]:
-    """Of every rank of the job; empty where one of them is not seen, or more than one may be missing from the count."""
+    """For every rank of the job; empty if one of them is not seen, or if more ranks may exist than are counted."""
     standings, world = find_standings(incident), incident.timeline.world
     seen = incident.timeline.unseen <= 1 and standings.keys() >= set(world)
     return {rank: standings[rank] for rank in world} if seen else {}
 
 
 def _tells_place(event: LogEvent) -> bool:
-    """A traceback whose exception peers caused, or a person who interrupted it: where the main thread was. Models that differ
-    are told after the call in which they were compared.
+    """A traceback whose exception was caused by peers or by a person who interrupted it shows where the main thread
+    was. Models that differ are reported after the call that compares them.
     """
     if event.kind is LogKind.MODELS_DIFFER:
         return False
@@ -185,9 +188,9 @@ def _tells_place(event: LogEvent) -> bool:
 # Ranks that all wait in a communication call, at different places of one program: where their call paths part, and who
 # is odd.
 #
-# Paths are compared from the outermost frame inwards: where they first differ, one side took another turn. That holds
-# for calls of the whole job. A rank that waits for a part of the job (a tensor-parallel peer, a pipeline stage) stands
-# where its peers left it, so nobody is named where the stacks show such groups.
+# Paths are compared from the outermost frame inwards: where they first differ, one side took another branch. That holds
+# for calls of the whole job. A rank that waits for a part of the job (a tensor-parallel peer, a pipeline stage) is
+# where its peers left it, so nobody is named if the stacks show such groups.
 
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _OF_A_PART = re.compile(
@@ -195,12 +198,12 @@ _OF_A_PART = re.compile(
     r"|\b(?:tp|pp|dp|ep|cp)_", re.IGNORECASE
 )  # fmt: skip
 _LEAST = 3
-"""Ranks that can outvote another."""
+"""Minimum number of ranks that can outvote another."""
 _Turn = tuple[str, str, int]
 _MISFIT_ENDS_A_RANK = frozenset({"all_gather"})
-"""Of gloo: whichever rank brings another size to these, its library ends one process. Measured for each rank of 3 and 4, with more
-and with less data. Other calls can complete on ranks that brought less: an all_reduce of few elements is cut into messages
-of the same length, only into more of them.
+"""For gloo: whichever rank uses another size in these, the library ends one process. Measured for each rank of 3 and 4,
+with more and with less data. Other calls can complete on ranks that sent less: an all_reduce of few elements is
+split into messages of the same length, only into more of them.
 """
 
 
@@ -208,18 +211,19 @@ class PartedStacks(Struct, frozen=True):
     standings: dict[int, Standing]
     odd: tuple[int, ...]
     frame: Frame
-    """Of the first odd rank, where its path leaves that of the others."""
+    """The frame of the first odd rank in which its path leaves that of the others."""
     behind: tuple[int, ...]
-    """Ranks whose line comes earlier in the function where the paths part. All ranks, where they part between functions: their
-    order is not known then.
+    """Ranks whose line comes earlier in the function in which the paths part. All ranks if they part between functions:
+    then their order is not known.
     """
     none_was_ended: bool
-    """Gloo is used, and it ended no rank for a size that does not fit."""
+    """Gloo is used, and it ended no rank for a size that does not match."""
 
     @property
     def cannot_misfit(self) -> bool:
-        """Gloo completes some calls on ranks that brought a smaller tensor. They go on to a later call, which looks like another path.
-        That is ruled out where the ranks behind wait in a call whose sizes cannot differ, or in one that ends a rank if they do.
+        """Gloo completes some calls on ranks that used a smaller tensor. They continue to a later call, which looks
+        like another path. That is ruled out if the ranks behind wait in a call whose sizes cannot differ, or in one
+        that ends a rank if they do.
         """
         return not any(self._may_misfit(self.standings[rank]) for rank in self.behind)
 
@@ -229,7 +233,7 @@ class PartedStacks(Struct, frozen=True):
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """Where the odd ranks stand, and some of the others."""
+        """Where the odd ranks are, and some of the others."""
         return tuple(self.standings[rank].evidence for rank in (*self.odd[:2], *self.divergence.sides[0][:2]))
 
     @property
@@ -249,14 +253,15 @@ class PartedStacks(Struct, frozen=True):
 
 @fact
 def find_parted_stacks(incident: Incident) -> PartedStacks | None:
-    """None unless every rank of the job is seen, all wait for others, and most of them took the same turn."""
+    """None unless every rank of the job is seen, all wait for others, and most of them took the same branch."""
     return _part(find_all_standings(incident), incident)
 
 
 @fact
 def find_parted_stacks_of_most(incident: Incident) -> PartedStacks | None:
-    """Some ranks may not be seen, if even with them those that took another turn were outvoted. Whoever is not seen can then have held
-    the others, but not have let some of them pass a call in which the rest still waits: none of these ends before all came to it.
+    """Some ranks may not be seen, if those that took another branch would be outvoted even with them. A rank that is
+    not seen may have blocked the others, but cannot have let some of them pass a call in which the rest still waits:
+    none of these ends before all ranks reach it.
     """
     standings = {r: s for r, s in find_standings(incident).items() if r in incident.timeline.world}
     parted = _part(standings, incident)
@@ -278,7 +283,7 @@ def _part(standings: dict[int, Standing], incident: Incident) -> PartedStacks | 
     if times <= len(odd) + unseen or len({turns[rank] for rank in odd}) > 1:
         return None
     if {one.called for one in standings.values()} <= _BARRIERS:
-        return None  # barriers of two lines meet, as those of `main_process_first` do: somebody came when others had given up
+        return None  # barriers on two lines can match, as those of `main_process_first` do: a rank came after others had given up
     frames = up_to_script(tuple(f for f in standings[odd[0]].stack if is_python(f)))[::-1]
     return PartedStacks(standings, odd, frames[depth], _behind(turns, usual, odd), _none_was_ended(incident))
 
@@ -296,12 +301,14 @@ def _behind(turns: dict[int, _Turn], usual: _Turn, odd: tuple[int, ...]) -> tupl
 
 
 def waits_for_all(standing: Standing) -> bool:
-    """It waits for the whole job, and its stack is whole."""
+    """It waits for the whole job, and its stack is complete."""
     return is_waiting_for_ranks(standing.stack) and ends_in_program(standing.stack) and not _is_of_a_part(standing)
 
 
 def _path(standing: Standing) -> list[_Turn]:
-    """Outermost first, up to the call of torch.distributed: inside it ranks have different parts, as at the start of a job."""
+    """Outermost first, up to the torch.distributed call: inside it ranks play different parts, as at the start of a
+    job.
+    """
     frames = up_to_script(tuple(f for f in outside_c10d(standing.stack) if is_python(f)))
     return [(short_name(f.filename), bare_name(f), f.line) for f in reversed(frames)]
 
@@ -315,12 +322,12 @@ def _is_of_a_part(standing: Standing) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Two sides made different calls, and of some members no dump tells what they did: their stacks may.
+# Two sides made different calls, and some members have no dump: their stacks may show which call they made.
 
 
 def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """Who differs, counting members that stand in the line from which one side made its call and not in the other's. All had
-    finished the slot before, so that it is this call in which they stand.
+    """The odd ranks, counting also members that are at the line from which one side made its call and not at the
+    other's. All had finished the slot before, so this is the call that they are in.
     """
     if divergence.odd or divergence.channel or len(divergence.sides) != 2 or divergence.how is not PartingKind.METADATA:
         return ()
@@ -340,8 +347,8 @@ def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int,
 
 
 def _hosts_wait_there(divergence: Divergence, places: list[set[Lines]], incident: Incident) -> bool:
-    """Whether a host that stands in a line is in the slot. Gloo's calls block. NCCL's do not, and hosts run ahead: there, a rank of
-    each side must be seen to stand in the line of its own recorded call.
+    """Whether a host at a line is in the slot. Gloo's calls block. NCCL's do not, and hosts run ahead: there, a rank of
+    each side must be seen at the line of its own recorded call.
     """
     traces, standings = incident.timeline.traces, find_standings(incident)
     if all(traces[rank].comm_lib == "gloo" for side in divergence.sides for rank in side):
@@ -351,9 +358,9 @@ def _hosts_wait_there(divergence: Divergence, places: list[set[Lines]], incident
 
 
 def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """Some wait in a call of the whole job. Of the members whose dumps are lost: those that wait in another call by their
-    stacks, if all of them are seen and they are fewer than those in the first. Not where sizes may be what differs: gloo completes
-    a call on ranks that brought less, and those go on.
+    """Some wait in a call of the whole job. Of the members whose dumps are lost: those that wait in another call by
+    their stacks, if all of them are seen and they are fewer than those in the first. Not if sizes may be what
+    differs: gloo completes a call on ranks that sent less, and those continue.
     """
     if divergence.odd or divergence.channel or divergence.how is not PartingKind.ABSENCE or len(divergence.sides) != 1:
         return ()
@@ -375,8 +382,8 @@ def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tupl
 
 
 def may_be_behind(standing: Standing, others: tuple[int, ...], incident: Incident) -> bool:
-    """It waits in a call that the others have made from the same line and can have finished without it: then it is not on another
-    path, but in an earlier call than they are. Dumps of active calls do not show what was finished.
+    """It waits in a call that the others have made from the same line and can have finished without it: then it is not
+    on another path, but in an earlier call. Dumps of active calls do not show what was finished.
     """
     timeline = incident.timeline
     if not standing.may_end_alone:

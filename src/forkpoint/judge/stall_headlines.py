@@ -1,4 +1,4 @@
-"""Headlines of a rank that is stuck on its host: what it is in, and who waits for it."""
+"""Headlines for a rank whose host is stuck: what it is in, and who waits for it."""
 
 from itertools import takewhile
 
@@ -20,9 +20,13 @@ def stall_headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: 
         return _unseen(behind, wait, incident)
     place = plain_place(stacks[0].stack)
     at = f" ({place})" if place else ""
-    is_still = "was still" if cut_off(incident) - set(behind) else "is still"  # as they wait, or waited
+    is_still = (
+        "was still" if cut_off(incident) - set(behind) else "is still"
+    )  # in the tense of those who wait, or waited
     doing = f"rank {stacks[0].rank} {is_still} in {_what_is_called(stacks[0].stack)}{at}"
-    if bare_name(without_runtime(stacks[0].stack)[0]) == "_shutdown" and not place:  # threading's, at the program's end
+    if (
+        bare_name(without_runtime(stacks[0].stack)[0]) == "_shutdown" and not place
+    ):  # threading's own, at the end of the program
         kept = {plain_place(other) for _, other in stacks[0].others} - {None}
         at = f" ({kept.pop()})" if len(kept) == 1 else ""
         doing = f"rank {stacks[0].rank} has ended its program, and its process waits for another of its threads{at}"
@@ -44,7 +48,7 @@ def _unseen(behind: tuple[int, ...], wait: tuple[str, ...], incident: Incident) 
 
 
 def _wait_by_stacks(behind: tuple[int, ...], incident: Incident) -> tuple[str, ...]:
-    """As `wait_for`, where no call was recorded: the stacks show who waits, and where."""
+    """Like `wait_for`, if no call was recorded: the stacks show who waits, and where."""
     found = [s for rank, s in find_standings(incident).items() if rank not in behind and is_waiting_for_ranks(s.stack)]
     if incident.divergence is not None or not found:
         return ()
@@ -55,7 +59,7 @@ def _wait_by_stacks(behind: tuple[int, ...], incident: Incident) -> tuple[str, .
 
 
 def _what_is_called(stack: Stack) -> str:
-    """`` `json.loads` ``: what the user's own line calls; the function of that line where it calls nothing."""
+    """`` `json.loads` ``: what the user's own line calls; if it calls nothing, the function of that line."""
     stack = without_runtime(stack)
     inside = tuple(takewhile(lambda frame: not is_user_code(frame), stack))
     called = (inside if len(inside) < len(stack) else stack[:1])[-1:] or stack[:1]

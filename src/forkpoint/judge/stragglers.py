@@ -1,13 +1,13 @@
 """Who arrives last, how often, by group and call site.
 
-Only times of one clock compare: all members of a group where their clocks are known to agree, in slots to which the last
-came later than they may be off; where that is too few, the ranks of each host among themselves.
+Only times of one clock compare: all members of a group if their clocks are known to agree, in slots whose last rank was
+later than the possible clock error; if those are too few, the ranks of each host among themselves.
 
-A rank that is late issues the next op late as well, and that is the same lateness again. So a slot counts only if the last
-rank had time to catch up since the slot before: its own pause was longer than it is late.
+A rank that is late also issues the next op late, and that is the same delay again. So a slot counts only if the last
+rank had time to catch up since the slot before: its own pause was longer than its delay.
 
-A group in which everybody is last at times has no straggler. A rank is one if it is last at least half of the time, more
-often than chance would have it, and by more than a millisecond.
+A group in which everybody is last at times has no straggler. A rank is one if it is last at least half of the time,
+more often than by chance, and by more than a millisecond.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
 
 FEWEST = 8
-"""Times that a group met; of fewer nothing is said."""
+"""Minimum number of times that a group met before anything is concluded."""
 _HALF = 0.5
 _CHANCE = 1e-4
 _LEAST_NS = 1_000_000
@@ -44,7 +44,7 @@ class Late(Struct, frozen=True):
     rank: int
     times: int
     usual_ns: int
-    """After the middle one of the others, at the median."""
+    """How late compared with the median of the others, at the median."""
 
 
 class Arrivals(Struct, frozen=True):
@@ -52,19 +52,21 @@ class Arrivals(Struct, frozen=True):
 
     group: ProcessGroup
     host: str | None
-    """None: all members were compared. Otherwise those of one host, whose clock is not known to agree with the others'."""
+    """None if all members were compared. Otherwise only those of this host, whose clock is not known to agree with the
+    others'.
+    """
     ranks: tuple[int, ...]
     """Those that were compared."""
     site: str | None
-    """`train.py:48`; None: the dumps have no stacks, or it was called from C++."""
+    """`train.py:48`; None if the dumps have no stacks, or it was called from C++."""
     met: int
-    """How often: slots that tell something new."""
+    """Number of slots that say something new."""
     last: tuple[Late, ...]
     """Most often first."""
 
     @property
     def straggler(self) -> Late | None:
-        """None: nobody, it is evenly spread, or too little to tell."""
+        """None if nobody, if it is evenly spread, or if there are too few slots."""
         if self.met < FEWEST or not self.last:
             return None
         most = self.last[0]
@@ -83,7 +85,7 @@ def find_arrivals(incident: Incident) -> tuple[Arrivals, ...]:
 def _of_group(group: GroupTimeline, tables: Tables, clocks: Clocks) -> list[Arrivals]:
     tracks = {rank: track for rank in group.group.ranks if (track := group.track(rank)) is not None}
     if len(tracks) < max(len(group.group.ranks), 2):
-        return []  # the rank that is not seen may be the last
+        return []  # a rank that is not seen may be the last
     by_owner: dict[str, dict[int, Track]] = {}
     for rank, track in tracks.items():
         by_owner.setdefault(clocks.owner_of_rank[rank], {})[rank] = track
@@ -116,7 +118,7 @@ def _of_ranks(
 
 
 def _issued(tracks: Sequence[Track]) -> tuple[Times, Times]:
-    """The slots of which every rank still has the time, and those times: ranks x slots."""
+    """The slots for which every rank still has the time, and those times: ranks x slots."""
     kept = [(track.recent_seqs, track.recent_created_ns) for track in tracks]
     common = kept[0][0]
     for seqs, _ in kept[1:]:
@@ -127,7 +129,7 @@ def _issued(tracks: Sequence[Track]) -> tuple[Times, Times]:
 
 
 def _is_fresh(times: Times, last: Times) -> NDArray[np.bool_]:
-    """Slots before which the last rank could have caught up. The first one may tell of what came before it."""
+    """Slots before which the last rank could have caught up. The first one may still show an earlier delay."""
     slots = np.arange(times.shape[1])
     late = times.max(axis=0) - np.partition(times, -2, axis=0)[-2]
     pause = times[last, slots] - times[last, np.maximum(slots - 1, 0)]
@@ -135,7 +137,7 @@ def _is_fresh(times: Times, last: Times) -> NDArray[np.bool_]:
 
 
 def _is_sure(times: Times, last: Times, apart: Seconds) -> NDArray[np.bool_]:
-    """Slots to which one came after each of the others by more than their clocks may be off."""
+    """Slots to which one rank came after each of the others by more than the possible clock error."""
     if not apart.any():
         return np.ones(times.shape[1], np.bool_)
     later = (times.max(axis=0) - times) / _NS > apart[:, None] + apart[last]
@@ -144,7 +146,7 @@ def _is_sure(times: Times, last: Times, apart: Seconds) -> NDArray[np.bool_]:
 
 
 def _stacks(track: Track, seqs: Times, tables: Tables) -> NDArray[np.uint64]:
-    """From where each slot was called, as this rank has it; 0 where it does not say."""
+    """The call site of each slot, as this rank has it; 0 if it has none."""
     found = np.zeros(len(seqs), np.uint64)
     for block in (tables.blocks[key] for key in track.blocks):
         if len(seqs) and block.seqs[-1] >= seqs[0]:
@@ -158,7 +160,7 @@ def _site(stack: int, tables: Tables) -> str | None:
 
 
 def _by_chance(times: int, met: int, ranks: int) -> float:
-    """How likely it is that a given rank is last so often, were all ranks alike."""
+    """How likely it is that a given rank is last this often if all ranks were alike."""
     p = 1 / ranks
     return sum(comb(met, k) * p**k * (1 - p) ** (met - k) for k in range(times, met + 1))
 
@@ -167,7 +169,7 @@ def _by_chance(times: int, met: int, ranks: int) -> float:
 # Logs alone.
 
 
-def came_to_closed_doors(incident: Incident) -> tuple[int, ...]:
+def find_late_at_one_line(incident: Incident) -> tuple[int, ...]:
     """All ranks ended at one line. Most waited there until their timeout; the others had not waited as long when the
     connection was closed on them. Had all come in time, nobody would have waited: these few came late.
     """

@@ -15,7 +15,7 @@ _NO_ERRORS = (LogKind.WATCHDOG_TIMEOUT, LogKind.GIL_HELD)
 
 @fact
 def find_symptom(incident: Incident) -> Symptom | None:
-    """None: the evidence does not show it (dumps alone do not say what was printed)."""
+    """None if the evidence does not show it (dumps alone do not show what was printed)."""
     kinds = {e.kind for e in incident.capture.events}
     died_of_timeout = any(e.kind is LogKind.WATCHDOG_DIED and e.work for e in incident.capture.events)
     if LogKind.WATCHDOG_TIMEOUT in kinds or died_of_timeout:
@@ -33,7 +33,7 @@ def find_symptom(incident: Incident) -> Symptom | None:
 
 
 def only_values_tell(incident: Incident) -> bool:
-    """Values were recorded, and the job did not fail or hang in a way that they do not explain."""
+    """Values were recorded, and any failure or hang of the job is explained by them."""
     failed = any(e.is_failure for e in incident.capture.events)
     return bool(incident.capture.values) and not (failed or incident.divergence or is_pending(incident))
 
@@ -43,7 +43,7 @@ def is_pending(incident: Incident) -> bool:
 
 
 def _must_hang(incident: Incident) -> bool:
-    """An op outlived its timeout, ranks cannot get on by themselves, or none ever began."""
+    """An op outlived its timeout, ranks cannot continue by themselves, or none ever started."""
     divergence = incident.divergence
     deadlock = divergence is not None and divergence.how in (
         PartingKind.CYCLE,
@@ -60,10 +60,10 @@ def has_ops(incident: Incident) -> bool:
 
 @fact
 def hang_is_shown(incident: Incident) -> bool:
-    """Something says that pending ops hang and were not just caught in flight.
+    """Evidence that pending ops hang and were not just caught in flight.
 
     NCCL writes dumps when something went wrong, so its dumps alone count; gloo's are only ever taken on demand. Logs
-    that are there and say nothing wrong speak against it, unless an op is older than its timeout.
+    that report nothing wrong count against it, unless an op is older than its timeout.
     """
     symptom = find_symptom(incident)
     if symptom in (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR) or incident.outlived_timeout or _stood_still(incident):
@@ -94,7 +94,9 @@ def moved_on(incident: Incident) -> frozenset[int]:
 
 @fact
 def was_moving(incident: Incident) -> bool:
-    """Most dumps were taken before others of a job that went on meanwhile; or each rank with two dumps went on between them."""
+    """Most dumps were taken before others, of a job that kept running meanwhile; or each rank with two dumps moved
+    between them.
+    """
     behind = {one.rank: one.behind for one in incident.capture.set_aside if one.rank in incident.timeline.traces}
     between = len(behind) > 1 and all(count > 0 for count in behind.values())
     moved = moved_on(incident)
@@ -104,7 +106,7 @@ def was_moving(incident: Incident) -> bool:
 
 
 def is_finishing(divergence: Divergence) -> bool:
-    """Some members are done with a slot that no one finishes alone: all have issued it, it was caught in flight."""
+    """Some members are done with a slot that no rank can finish alone: all have issued it, so it was caught in flight."""
     waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and divergence.channel is None
     return waiting and any(c.state is OpState.COMPLETED and c.op in SYNCHRONISING for c in divergence.cohorts)
 
@@ -139,7 +141,7 @@ def summarise_coverage(incident: Incident) -> Coverage:
 
 @fact
 def recorder_was_off(incident: Incident) -> bool:
-    """No dump has entries, nor the counters that only a recorder which is on keeps, and ranks had called something."""
+    """No dump has entries or the counters that only an active recorder keeps, although ranks had called something."""
     return dumps_are_empty(incident) and has_called(incident)
 
 
@@ -150,7 +152,7 @@ def dumps_are_empty(incident: Incident) -> bool:
 
 
 def has_called(incident: Incident) -> bool:
-    """A log or a stack shows that ranks communicated: without any of it they may not have come so far."""
+    """A log or a stack shows that ranks communicated: without any they may not have come that far."""
     events = incident.capture.events
     return bool(incident.capture.stacks) or any(
         e.work or e.kind is LogKind.RECORDER_OFF or e.is_failure for e in events
@@ -159,7 +161,7 @@ def has_called(incident: Incident) -> bool:
 
 @fact
 def without_dumps(incident: Incident) -> tuple[int, ...]:
-    """Ranks of which no dump was given. One that was set aside was given."""
+    """Ranks for which no dump was given. One that was set aside was given."""
     given = {one.rank for one in incident.capture.set_aside} | incident.timeline.traces.keys()
     return tuple(r for r in incident.timeline.world if r not in given)
 
@@ -203,7 +205,7 @@ def _stackless(incident: Incident) -> list[str]:
 
 
 def _empty(incident: Incident) -> list[str]:
-    """What an empty dump means depends on what else it holds: counters are kept only by a recorder that is on."""
+    """The meaning of an empty dump depends on what else it holds: only an active recorder keeps counters."""
     traces = incident.timeline.traces
     empty = [(r, t) for r, t in sorted(traces.items()) if not t.entries]
     counted = tuple(r for r, t in empty if t.has_counters)
@@ -222,7 +224,7 @@ def _problems(incident: Incident) -> list[str]:
 
 
 def _places(incident: Incident) -> list[str]:
-    """Of the ranks that differ: a person looks for the machine."""
+    """The places of the ranks that differ: a person looks for the machine."""
     odd = set(incident.divergence.odd) if incident.divergence else set[int]()
     told = [
         f"rank {p.rank} ran on {p.host}{'' if p.gpu is None else f' GPU {p.gpu}'}"

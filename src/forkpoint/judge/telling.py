@@ -20,19 +20,19 @@ _FIRST_SENTENCE = re.compile(r"\. |\n|\.$")
 
 
 def others(ranks: Collection[int], apart: Collection[int], incident: Incident) -> str:
-    """`the other 7`, or their numbers where these are not all."""
+    """`the other 7`, or their numbers if these are not all."""
     world = incident.timeline.world if incident.timeline.world_known else ()
     return the_others(ranks, apart, world)
 
 
 def call_of(cohort: Cohort, incident: Incident) -> str:
-    """`all_reduce at train.py:40`; `all_reduce` where no line of the user's own code made it."""
+    """`all_reduce at train.py:40`; `all_reduce` if no line of the user's code made it."""
     place = place_of_call(cohort, incident)
     return f"{plain_call(cohort.op)} at {place}" if place else plain_call(cohort.op)
 
 
 def place_of_call(cohort: Cohort, incident: Incident) -> str | None:
-    """Where the recorder kept no stack: the line from which all its ranks are seen in a call of that name."""
+    """If the recorder kept no stack: the line at which all its ranks are seen in a call of that name."""
     if cohort.stack:
         return plain_place(cohort.stack)
     standings, call = find_standings(incident), plain_call(cohort.op)
@@ -43,7 +43,7 @@ def place_of_call(cohort: Cohort, incident: Incident) -> str | None:
 
 
 def waiting(divergence: Divergence | None, apart: Collection[int]) -> tuple[Cohort, ...]:
-    """Those who are in the call, without `apart`; the most numerous first."""
+    """The ranks in the call, except `apart`; the largest cohort first."""
     cohorts = divergence.cohorts if divergence else ()
     found = [c for c in cohorts if c.op and c.role is Role.WAITING and set(c.ranks).isdisjoint(apart)]
     return tuple(sorted(found, key=lambda c: -len(c.ranks)))
@@ -67,26 +67,26 @@ def they_wait(ranks: Collection[int], apart: Collection[int], incident: Incident
 
 
 def waits(ranks: Collection[int], incident: Incident) -> str:
-    """`wait`; `waited` where their connection is closed by now."""
+    """`wait`; `waited` if their connection has been closed."""
     return "waited" if cut_off(incident) & set(ranks) else verb(ranks, "waits", "wait")
 
 
 def everyone(divergence: Divergence, incident: Incident) -> str:
-    """`all 4 ranks`, where all of the job are members."""
+    """`all 4 ranks`, if all ranks of the job are members."""
     ranks = divergence.sides[0] if divergence.sides else divergence.group.ranks
     whole = incident.timeline.world_known and set(ranks) == set(incident.timeline.world)
     return f"all {len(ranks)} ranks" if whole and len(ranks) > 1 else plain_ranks(ranks)
 
 
 def shared_call(divergence: Divergence, incident: Incident) -> str:
-    """The call in which all stand: `all_reduce (train.py:22)`."""
+    """The call that all are in: `all_reduce (train.py:22)`."""
     first = next((c for c in divergence.cohorts if c.op), None)
     place = place_of_call(first, incident) if first else None
     return f"{plain_call(first.op if first else None)}{f' ({place})' if place else ''}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What ranks say themselves.
+# What ranks log themselves.
 
 
 def raised(event: LogEvent) -> tuple[str, ...]:
@@ -105,25 +105,25 @@ def raised(event: LogEvent) -> tuple[str, ...]:
 
 
 def without_place(text: str) -> str:
-    """Without the line of a library's own source in front of what it says."""
+    """Without the source location of a library in front of the message."""
     return _PLACE.sub("", text)
 
 
 def got_other_size(events: Collection[LogEvent]) -> str:
-    """Of ranks whose library refused what a peer sent."""
+    """For ranks whose library refused what a peer sent."""
     ranks = sorted({e.rank for e in events if e.rank is not None})
     who, they = plain_ranks(ranks) if ranks else "a rank", "they" if len(ranks) > 1 else "it"
     return f"{who} got data of another size than {they} expected"
 
 
 def first_words(text: str) -> str | None:
-    """The first sentence of what was printed, if it is short enough to be said whole."""
+    """The first sentence of what was printed, if it is short enough to be quoted in full."""
     words = _FIRST_SENTENCE.split(text.strip(), maxsplit=1)[0].rstrip(".;")
     return words if words and len(words) <= _MAX_WORDS and "…" not in words else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What can always be said: the cause, and the ranks in numbers.
+# What can always be said: the cause, and the ranks as numbers.
 
 _DID = {
     Cause.DIVERGENT_PATH: ("left the path of the others", "ranks took different paths"),
@@ -159,7 +159,7 @@ def barest(cause: Cause, suspects: tuple[int, ...]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Of what is not decided: what is seen, the best reading, and what decides.
+# For undecided verdicts: what is seen, the best reading, and what would decide.
 
 MOST_LIKELY = "most likely "
 _MAX_SIDES = 3
@@ -202,7 +202,9 @@ def tell_reading(reading: Hypothesis) -> str:
 
 
 def undecided_headlines(finding: Finding, readings: tuple[Hypothesis, ...]) -> tuple[str, ...]:
-    """Seen; most likely; what decides. Without what is seen where that does not fit. What says itself that it is likely is whole."""
+    """What is seen; what is most likely; what would decide. If that is too long, without what is seen. A reading that
+    itself says how likely it is stays unchanged.
+    """
     first = next(iter(readings), None)
     whole = tuple(told for told in finding.headlines if told.startswith(MOST_LIKELY))
     seen = [*(told for told in finding.headlines if told not in whole), barest(Cause.INCONCLUSIVE, ())]

@@ -1,7 +1,8 @@
-"""Ranks without a whole dump that nothing recorded keeps from the call in which others wait for them.
+"""Ranks without a complete dump that nothing recorded keeps from the call in which others wait for them.
 
-Between two calls of one group a rank makes the calls that its peers in that group made between them. If all of these are
-known to be finished with the rank, it cannot be blocked in any of them: whoever held it would have to be itself.
+Between two calls of one group, a rank makes the calls that its peers in that group made between them. If all of these
+are known to have finished with the rank, it cannot be blocked in any of them: whoever blocked it would have to be
+itself.
 """
 
 from collections.abc import Iterator
@@ -15,16 +16,16 @@ from forkpoint.model.trace import GroupTrace, RankTrace
 from forkpoint.replay import Job, Slot
 
 _Call = tuple[str, int]
-"""The description of a group, and the number of a collective in it: the same for all ranks at one place of the program."""
+"""The description of a group, and the number of a collective in it: equal for all ranks at one place of the program."""
 
 
 _MOST = 16
-"""Ranks missed in one call that are looked at: of more, one is not singled out."""
+"""Maximum number of ranks missing in one call to look at: of more, one cannot be singled out."""
 
 
 def find_unhindered(job: Job, incident: Incident) -> frozenset[int]:
-    """Of calls in which only such ranks are missed: one of them did not come, or came with another call. Nobody else is to blame:
-    whoever is would have to hold them.
+    """For calls in which only such ranks are missing: one of them did not come, or came with another call. No other
+    rank can be to blame, because it would have to block them.
     """
     found: set[int] = set()
     for slot in job.slots:
@@ -35,10 +36,10 @@ def find_unhindered(job: Job, incident: Incident) -> frozenset[int]:
 
 
 def _may_come(rank: int, slot: Slot, timeline: Timeline) -> bool:
-    """Every call that a peer made since the group's last one is known to be finished with this rank."""
+    """Every call that a peer made since the group's last one is known to have finished with this rank."""
     group = timeline.of_group(slot.group)
     if slot.channel or group.has_messages or not _has_parallel(group, timeline):
-        return False  # its members are at different places of a pipeline, or of everything: they make different calls
+        return False  # its members are at different stages of a pipeline, or the group is everything: they make different calls
     between = _calls_between(min(slot.waiting), slot, timeline)
     return between is not None and all(_is_finished(call, rank, timeline) for call in between)
 
@@ -49,7 +50,9 @@ def _has_parallel(group: GroupTimeline, timeline: Timeline) -> bool:
 
 
 def _calls_between(peer: int, slot: Slot, timeline: Timeline) -> list[_Call] | None:
-    """What this rank called between the slot before and this one; None: its dump does not show it, or there are messages."""
+    """What this rank called between the slot before and this one; None if its dump does not show it, or if there are
+    messages.
+    """
     trace = timeline.traces[peer]
     own = next((n for n, g in enumerate(trace.groups) if g.name == slot.group.name), None)
     record = next((s.record_id for s in timeline.stands[peer] if (s.group, s.seq) == (slot.group, slot.seq)), None)
@@ -73,13 +76,15 @@ def _call(trace: RankTrace, place: int, timeline: Timeline) -> _Call | None:
 
 
 def _is_even(group: GroupTrace, op: str) -> bool:
-    """An all_to_all that always sent and received one amount: then every member waited for every other, as far as amounts show."""
+    """An all_to_all that always sent and received one amount: then every member waited for every other, judging by the
+    amounts.
+    """
     amounts = group.volumes if op.startswith("all_to_all") else None
     return amounts is not None and np.unique(np.concatenate([amounts.sent, amounts.received])).size == 1
 
 
 def _is_finished(call: _Call, rank: int, timeline: Timeline) -> bool:
-    """A member of the rank's own group of this kind has finished the call, which it cannot without this rank."""
+    """A member of the rank's own group of this kind has finished the call, which is impossible without this rank."""
     return any(_finished(group) >= call[1] for group in _groups_of(rank, call[0], timeline))
 
 

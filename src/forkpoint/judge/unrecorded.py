@@ -1,4 +1,4 @@
-"""Incident -> readings where no recorded call shows it, of what logs say; `stack_readings` says where ranks stand."""
+"""Incident -> readings of what logs say, if no recorded call shows it; `stack_readings` says where ranks are."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
 _AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
-"""What only a rank says that has met the others."""
+"""Lines that only a rank that has met the others prints."""
 
 
 def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
@@ -42,7 +42,7 @@ def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Nothing recorded shows it: what logs say.
+# No recorded call shows it: what logs say.
 
 
 def _by_words(incident: Incident) -> Iterator[Hypothesis]:
@@ -51,14 +51,15 @@ def _by_words(incident: Incident) -> Iterator[Hypothesis]:
     yield from _refused(incident)
     yield from _not_joined(incident)
     yield from _store_gone(incident)
-    # Where nobody timed out and connections broke, somebody went: ranks of different stages stand apart by nature.
+    # If nobody timed out and connections broke, some rank left; that ranks are in different places proves nothing,
+    # because pipeline stages always are.
     gone = bool(find_closings(incident)) and not any(e.kind in TIMEOUTS for e in incident.capture.events)
     parts = (_waited_for, read_other_lines) if gone else (read_other_lines, _waited_for)
     yield from (reading for part in parts for reading in part(incident))
 
 
 def _departed(incident: Incident) -> Iterator[Hypothesis]:
-    """Ranks whose own words say that they failed first."""
+    """Ranks whose own log says that they failed first."""
     for gone in [d for d in find_departed(incident) if d.how is not Departure.LEFT][:2]:
         raised = gone.event is not None and gone.event.exception is not None
         text = f": {gone.event.text}" if gone.event else ""
@@ -80,7 +81,9 @@ _CLOSED_STORE = re.compile(r"[Bb]roken pipe|got 0 bytes|[Cc]onnection (?:was lik
 
 
 def _store_gone(incident: Incident) -> Iterator[Hypothesis]:
-    """All that failed say that the store no longer answers: whoever keeps it has ended. That is no word on their calls."""
+    """All ranks that failed log that the store no longer answers: the process that hosts it has ended. That says
+    nothing about their calls.
+    """
     failed = [e for e in incident.capture.events if e.is_failure and e.exception and e.rank is not None]
     lost = [e for e in failed if _lost_store(e)]
     if not lost or len(lost) < len(failed):
@@ -109,7 +112,7 @@ def _lost_store(event: LogEvent) -> bool:
 
 
 def _refused(incident: Incident) -> Iterator[Hypothesis]:
-    """A library that refused what a peer sent: one of the two brought something else."""
+    """A library refused what a peer sent: one of the two used a different size."""
     events = refused_sizes(incident)
     if not events:
         return
@@ -147,7 +150,9 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _refused_of_a_pair(refusing: tuple[int, ...], others: tuple[int, ...], cited: tuple[Evidence, ...]) -> Hypothesis:
-    """In an all-to-all each pair has sizes of its own: who refuses got what another one sent, and either may have counted wrongly."""
+    """In an all-to-all each pair has its own sizes: a rank that refuses got what another one sent, and either may have
+    computed it wrongly.
+    """
     receiver = name_ranks(refusing)
     sides = tuple((rank,) for rank in others[: MAX_SIDES - 1])
     return Hypothesis(
@@ -164,7 +169,7 @@ def _refused_of_a_pair(refusing: tuple[int, ...], others: tuple[int, ...], cited
 
 
 def _other_models(incident: Incident) -> Iterator[Hypothesis]:
-    """DDP refused to start, and no model is that of most ranks."""
+    """DDP refused to start, and no model is the majority's."""
     models = find_model_mismatch(incident)
     if models is not None and not models.odd:
         yield Hypothesis(
@@ -210,7 +215,7 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _unmentioned(incident: Incident) -> Iterator[Hypothesis]:
-    """Ranks that say nothing of the failure that others report."""
+    """Ranks that do not mention the failure that others report."""
     failed = [e for e in incident.capture.events if e.kind in FAILURES and e.rank is not None]
     spoke = tuple(sorted({e.rank for e in failed if e.rank is not None}))
     silent = find_unstopped(set(spoke), incident)
@@ -234,7 +239,7 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
     who = who_is_meant(named, sides) if silent else "a rank"
     if any(
         e.work is not None and (e.work.seq or 0) > 1 for e in incident.capture.events
-    ):  # the job had begun to communicate
+    ):  # the job had started to communicate
         made = f"{who} did not come when the others made a communicator"
         asked = f"the stacks of {whom_to_ask(named, sides)}"
         cited = tuple(cite_event(e) for e in events[:3])
@@ -264,7 +269,7 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
-    """What was given agrees, and tells of no failure."""
+    """The given evidence agrees and shows no failure."""
     failed = any(e.is_failure or e.kind is LogKind.COMMAND_FAILED for e in incident.capture.events)
     told = failed or stands_still(incident) or incident.outlived_timeout
     absent = without_dumps(incident)

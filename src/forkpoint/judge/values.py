@@ -1,4 +1,4 @@
-"""What recorded values say: replicas that were not equal, and who was out of line first before reduction."""
+"""What recorded values show: replicas that were not equal, and which rank was out of line first before reduction."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Replicas that were not equal: who differs from the rest, as far as a vote can say.
+# Replicas that were not equal: which rank differs from the rest, as far as a vote can tell.
 #
-# Each rank that took part writes the same down, so one file is enough and several must agree. The vote is counted here
-# from the checksums: what a file says of it is not needed.
+# Each rank that took part writes the same result, so one file is enough and several must agree. The vote is counted
+# here from the checksums; the result written in a file is not needed.
 
 _FEWEST = 3
-"""Of two replicas that differ nothing says which is right."""
+"""Of two replicas that differ, nothing shows which one is right."""
 
 
 class Vote(Struct, frozen=True):
@@ -40,12 +40,14 @@ class Vote(Struct, frozen=True):
     mismatches: tuple[ReportedMismatch, ...]
     """One per value and group, by name."""
     odd: tuple[int, ...]
-    """Ranks that differ from more than half of their replicas. Empty where there is no such majority, or files disagree."""
+    """Ranks that differ from more than half of their replicas. Empty if there is no such majority, or if files
+    disagree.
+    """
     kind: DesyncKind
     equal_until: tuple[Evidence, int] | None
-    """The last check before in which all was equal, and its step."""
+    """The last check before it in which all was equal, and its step."""
     disputed: bool
-    """Files say different things of one check."""
+    """Files contradict each other about one check."""
 
 
 def find_vote(values: Values) -> Vote | None:
@@ -69,7 +71,7 @@ def _odd_replicas(mismatch: ReportedMismatch) -> tuple[int, ...]:
 
 
 def cite_vote(vote: Vote, values: Values) -> tuple[Evidence, ...]:
-    """What two ranks wrote of it, the odd one first, and the last check in which all was well."""
+    """What two ranks wrote about it, the odd one first, and the last check in which all was equal."""
     same = [m for log in values.replicas for m in log.mismatches if m.told == vote.mismatches[0].told]
     same.sort(key=lambda m: (m.rank not in vote.odd, m.rank))
     cited = [Evidence(m.file, m.rank, f"line {m.line}", _says(m)) for m in same[:2]]
@@ -83,7 +85,7 @@ def _says(mismatch: ReportedMismatch) -> str:
 
 
 def _kind(mismatches: tuple[ReportedMismatch, ...]) -> DesyncKind:
-    """A step that one rank left out explains every tensor that differs."""
+    """One step that a rank skipped explains every tensor that differs."""
     kinds = {m.kind for m in mismatches}
     if DesyncKind.SOFTWARE in kinds:
         return DesyncKind.SOFTWARE
@@ -104,27 +106,28 @@ def _last_equal(step: int, mismatches: Sequence[ReportedMismatch], values: Value
 
 
 def _logs_of(mismatches: Sequence[ReportedMismatch], values: Values) -> list[ReplicaLog]:
-    """Of the ranks that hold these values: others may have been equal among themselves."""
+    """Only of the ranks that hold these values: others may have been equal among themselves."""
     ranks = {rank for m in mismatches for rank in m.ranks}
     return [log for log in values.replicas if log.rank in ranks]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who was out of line first, before gradients met those of other ranks: one rank, or all alike.
+# Who was out of line first, before gradients were reduced with those of other ranks: one rank, or all alike.
 #
-# A rank is out of line at a step where its loss or a layer's gradients are NaN, infinite, or above the limit of its
-# own steps before (model/spread.py). Only the first such step of the job counts: one reduction later the others have
-# it too.
+# A rank is out of line at a step if its loss or a layer's gradients are NaN, infinite, or above the limit derived from
+# its own earlier steps (model/spread.py). Only the first such step of the job counts: one reduction later the others
+# have it too.
 
 _WINDOW = 200
-"""Steps before that say what is usual."""
+"""Number of earlier steps that define what is usual."""
 _STRIDE = 20
-"""The limit is worked out anew so often: every step would cost twenty times as much and say nearly the same."""
+"""How often the limit is computed anew: every step would cost twenty times as much for nearly the same result."""
 _LARGEST_LOG = 700.0
-"""Beyond it there is no such number."""
+"""The largest logarithm for which such a number exists."""
 _FAR = 100.0
-"""A spike that may name a rank is so many times larger than anything that any rank had before. Less is what odd batches
-do, and so are many errors of hardware, which then are not told apart from them."""
+"""A spike names a rank only if it exceeds every earlier value of any rank by this factor. Odd batches cause smaller
+ones; so do many hardware errors, which cannot be told apart from them.
+"""
 
 Columns = npt.NDArray[np.float64]
 
@@ -136,7 +139,7 @@ class OutOfLine(Struct, frozen=True):
     values: StepValues
     says: str
     column: int | None
-    """Where the spike is: 0 is the loss, then come the layer groups. None: something is NaN or infinite."""
+    """Where the spike is: 0 is the loss, then come the layer groups. None if something is NaN or infinite."""
 
     @property
     def rank(self) -> int:
@@ -154,13 +157,15 @@ class FirstOutOfLine(Struct, frozen=True):
     absent: tuple[int, ...]
     """Ranks of the job without a record of it."""
     is_far: bool
-    """What is NaN or infinite is; a spike only if nothing like it was there before on any rank."""
+    """Always for NaN and infinity; for a spike only if no rank had anything like it before."""
     data_is_innocent: str | None
-    """Why it is not the batch, where one rank alone is out of line and something shows that."""
+    """Why the batch is not the reason, if one rank alone is out of line and something shows that."""
 
     @property
     def named(self) -> int | None:
-        """The one rank that is out of line, where all others have a record and are not, and its data do not explain it."""
+        """The one rank that is out of line, if all others have a record and are in line, and its data do not explain
+        it.
+        """
         alone = len(self.out) == 1 and not self.absent and len(self.in_line) > 1
         return self.out[0].rank if alone and self.is_far and self.data_is_innocent else None
 
@@ -223,7 +228,7 @@ def _mark(log: ForensicsLog) -> list[OutOfLine]:
 
 
 def _name_spike(log: ForensicsLog, values: StepValues, limits: Columns) -> OutOfLine:
-    """The norm that is farthest above its limit; the loss only where it is alone."""
+    """The norm that is farthest above its limit; the loss only if nothing else is out of line."""
     times = [_known(norm) / limit for norm, limit in zip(values.norms, limits[1:], strict=True)]
     worst = max(range(len(times)), key=times.__getitem__, default=0)
     column = worst + 1 if times and times[worst] > 1 else 0
@@ -258,7 +263,7 @@ def _is_far(first: OutOfLine, values: Values) -> bool:
 
 
 def _limits(table: Columns) -> Columns:
-    """Of each value, from the steps before it, as model/spread.py has it; infinite where these are too few."""
+    """The limit of each value, computed from the steps before it as in model/spread.py; infinite if there are too few."""
     limits = np.full(table.shape, np.inf)
     logs = np.log(np.where(table[:, 1:] > 0, table[:, 1:], np.nan))
     for start in range(FEWEST, len(table), _STRIDE):
@@ -301,7 +306,7 @@ def _acquit_data(first: OutOfLine, marked: dict[int, list[OutOfLine]], values: V
 
 
 def what_to_recheck(first: FirstOutOfLine) -> str:
-    """The smallest step that tells the GPU from the data."""
+    """The smallest step that shows whether the GPU or the data is to blame."""
     if first.absent:
         return f"the forensics files of {name_ranks(first.absent)}: forkpoint diagnose DIR"
     if first.alike:

@@ -1,29 +1,60 @@
-"""Stage 6: Incident, Findings -> Verdict. Weighs what detectors found; it looks for nothing itself."""
+"""Stages 5 and 6: Incident -> Findings -> Verdict. Runs the detectors and weighs what they found; finds nothing itself."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from forkpoint.judge.cite import cite_remarks, fetch_written
+from forkpoint.judge.detectors import DETECTORS, WITHOUT_CAUSE, Detector, healthy
 from forkpoint.judge.hypotheses import find_hypotheses
 from forkpoint.judge.moments import find_moments
 from forkpoint.judge.naming import name_by_lines
 from forkpoint.judge.older_dumps import have_gone_on
+from forkpoint.judge.repairs import is_explained
 from forkpoint.judge.symptom import find_symptom, summarise_coverage
 from forkpoint.judge.telling import barest, undecided_headlines
 from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
 from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent
-from forkpoint.model.verdict import Cause, Coverage, Finding, Hypothesis, Symptom, Verdict
+from forkpoint.model.verdict import Action, Cause, Coverage, Finding, Hypothesis, Symptom, Verdict
 from forkpoint.parts import Parts
 
 _DECIDING = 2
-"""Readings whose decision is asked for."""
+"""How many hypotheses are asked for what would decide them."""
 _NO_CAUSE = (Cause.HEALTHY, Cause.INCONCLUSIVE)
+_NOTHING = Finding(
+    detector="undecided",
+    cause=Cause.INCONCLUSIVE,
+    suspects=(),
+    confidence=0.0,
+    summary="forkpoint broke on this evidence and cannot say what it shows",
+    action=Action.INVESTIGATE,
+    evidence=(),
+)
+"""The answer if even the detectors that always answer raised."""
+
+
+def detect(incident: Incident, parts: Parts) -> tuple[Finding, ...]:
+    """A cause counts only if its replay shows that the job stops there and that the repair would let it continue."""
+    before = len(parts.broken)
+    causes = [finding for find in DETECTORS for finding in _run(find, incident, parts, explained=True)]
+    if causes:
+        return tuple(causes)
+    # If a detector raised, nobody knows whether something is wrong: the job is not called healthy.
+    all_looked = len(parts.broken) == before
+    asked = [find for find in WITHOUT_CAUSE if all_looked or find is not healthy.find]
+    return next((found for find in asked if (found := _run(find, incident, parts))), (_NOTHING,))
+
+
+def _run(find: Detector, incident: Incident, parts: Parts, *, explained: bool = False) -> tuple[Finding, ...]:
+    name = f"the detector {find.__module__.rpartition('.')[2]}"
+    return parts.run(name, lambda: tuple(f for f in find(incident) if not explained or is_explained(f, incident)), ())
 
 
 def judge(incident: Incident, findings: tuple[Finding, ...], parts: Parts) -> Verdict:
-    """The verdict stands on the strongest finding. There is always one: where no cause can be claimed, what can be said."""
+    """The verdict rests on the strongest finding. There is always one: if no cause can be claimed, it says what can be
+    said.
+    """
     strongest, *others = sorted(findings, key=weigh)
     remarks = parts.run("the remarks of machines", lambda: tuple(cite_remarks(strongest.suspects, incident)), ())
     best = replace(strongest, evidence=tuple(dict.fromkeys((*strongest.evidence, *remarks))))
@@ -69,7 +100,7 @@ def _bare_coverage(incident: Incident) -> Coverage:
 
 
 def _with_readings(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:
-    """Of a verdict that is not decided: the readings that go first, and what decides between them."""
+    """For undecided verdicts: the most likely readings, and what would decide between them."""
     if best.cause is not Cause.INCONCLUSIVE or not hypotheses:
         return best.summary
     first, *rest = hypotheses
@@ -78,19 +109,19 @@ def _with_readings(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:
 
 
 def _next(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: Incident) -> tuple[str, ...]:
-    """Never empty unless nothing is wrong."""
+    """Empty only if nothing is wrong."""
     wanted = best.next or tuple(probe.title for probe in best.probes[:1])
     decides = [h.decides for h in hypotheses[:_DECIDING]] if best.cause is Cause.INCONCLUSIVE else []
     return tuple(dict.fromkeys((*_known_hints(incident), *fetch_written(incident), *decides, *wanted)))
 
 
 def weigh(finding: Finding) -> tuple[bool, float, str]:
-    """What ended or hung the job goes before values that were wrong while it ran."""
+    """Sort key: what ended or hung the job goes before values that were wrong while it ran."""
     return finding.cause is Cause.SILENT_CORRUPTION, -finding.confidence, finding.detector
 
 
 def _symptom(best: Finding, incident: Incident) -> Symptom | None:
-    """A job that computes wrong values and shows nothing else runs on; of one that ended well there is none."""
+    """NO_HANG for a job that computes wrong values and shows nothing else; NONE for one that ended well."""
     seen = find_symptom(incident)
     if best.cause is Cause.HEALTHY and seen is None:
         return Symptom.NONE
@@ -102,8 +133,8 @@ def _sentence(text: str) -> str:
 
 
 def _known_hints(incident: Incident) -> tuple[str, ...]:
-    """KnownProblem problems with logs like these: something to try next, never a cause. None where the ranks' own records show
-    how they parted.
+    """Known problems whose logs look like these: something to try next, never a cause. None if the ranks' own records
+    show how they parted.
     """
     events = incident.capture.events
     if not events or incident.divergence is not None:
@@ -125,7 +156,7 @@ def _fits(clue: Clue, event: LogEvent) -> bool:
 
 
 def _is_said(place: ClueField, word: str, said: str) -> bool:
-    """Of a frame the word may be a part; everything else is the whole."""
+    """A clue about a frame may match a part of it; all other clues must match the whole."""
     return word in said if place is ClueField.FRAME else word == said
 
 

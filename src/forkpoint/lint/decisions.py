@@ -18,7 +18,7 @@ from forkpoint.source.value import Reason, Reasons, is_stronger, strength_of
 # Branches at which ranks that decide differently communicate differently.
 
 _DOUBTFUL = frozenset(Origin) - {Origin.RANK, Origin.LOCAL_DATA, Origin.ORDER}
-"""Where one value is doubtful, all that it decides is."""
+"""If one value is doubtful, all decisions based on it are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,8 @@ def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:
     called_on_some = _called_on_some(analysis)
     for function in analysis.communicating():
         branches = list(analysis.branches.of(function))
-        # Where only some ranks call it, the pair is no pair. In a context manager it is, and the fault is where that is entered.
+        # If only some ranks call it, the two calls do not form a pair. In a context manager they do, and the fault is where that
+        # is entered.
         is_broken = function in called_on_some and not _is_entered(function)
         paired = set[ast.AST]() if is_broken else _pairs([*branches, *_when_left(function, analysis)])
         for branch in branches:

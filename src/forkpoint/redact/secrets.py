@@ -176,7 +176,8 @@ _OTHER = _any_case("secret", "token", "secrets", "credential", "credentials", "c
 _AUTHORIZATION = _any_case("authorization")
 _QUOTE = r"""(?:[\\"']|&quot;|&#3[49];)"""
 _MARK = r"(?::=|==|=>|->|[=:|\u2502])"
-# Before a value: a list, a dict or a call that holds it (`Some("x")`), the prefix of a literal (`b"x"`), a tag of YAML. `""` is none.
+# Before a value: a list, a dict or a call that holds it (`Some("x")`), the prefix of a literal (`b"x"`), a YAML tag. `""` is not
+# a value.
 _HOLDER = r"""(?:[\[({]{1,2}(?:["'][\w .-]{1,40}["']: {0,2})?(?=["'])|[A-Za-z_]{1,20}\((?=["']))?"""
 _PREFIX = r"""(?:[bfruBFRU](?=["'])|!!?\w{0,20}[ \t]{1,2}|&\w{1,40}[ \t]{1,2})?"""
 _NOT_EMPTY = r"""(?!(?P<empty>["'])(?P=empty)(?!(?P=empty)))"""
@@ -216,8 +217,8 @@ _KEYED_HINTS = tuple(
         "ookie: ",
     )
 )
-# Behind a password's name stand a separator, a quoted value (`SET PASSWORD 'x'`), the next argument (`("password", "x")`),
-# or an attribute (`key="password" value="x"`).
+# A password's name is followed by a separator, a quoted value (`SET PASSWORD 'x'`), the next argument (`("password", "x")`), or
+# an attribute (`key="password" value="x"`).
 _PASSWORDS = re.compile(
     rf"""(?P<front>{_ALWAYS}(?:{_SEPARATOR}|(?: to| is)?[ \t]{{1,2}}(?=["'][^"'\s]{{1,200}}["'])["']|"""
     rf"""["'][ \t]{{1,4}}[vV]alue=["']| for \S{{1,100}}: {{1,2}})|{_OPTION}(?:password|passwd|passphrase){_OPTION_GAP}){_UNLESS}"""

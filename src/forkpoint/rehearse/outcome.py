@@ -45,7 +45,7 @@ def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[TrialOutcome, str]:
     if own and _was_clear(own, ended):
         return TrialOutcome.AGREES, _tell_stop(trial, own, ended)
     if ended.alarm is not None and ended.why == "alarm" and is_stall(ended.alarm) and moved_again(logs):
-        return TrialOutcome.NOT_REACHED, "undecided: the ranks stood still for a while and then went on"
+        return TrialOutcome.NOT_REACHED, "undecided: the ranks stalled for a while and then continued"
     if ended.alarm is not None and ended.why != "enough" and not _was_only_slow(ended.alarm, ended):
         return TrialOutcome.PARTS, "the ranks diverge"
     if any(ended.codes.values()):

@@ -323,7 +323,7 @@ class RanksLoad:
 
 
 def moved_again(logs: Path) -> bool:
-    """The guard took back its alarm: what stood still for a while was only slow."""
+    """The guard withdrew its alarm: the job was only slow."""
     return any(MOVED in path.read_text(errors="replace") for path in logs.iterdir())
 
 

@@ -25,7 +25,7 @@ _HERE = "  <- "
 _MAX_ROWS = 5
 """For one line of code."""
 _DEEPER = 4
-"""How much further in a line goes on."""
+"""Indentation of a continued line."""
 _FORKS = frozenset({Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION, Cause.METADATA_MISMATCH})
 _COMMENT = re.compile(r"  #[^'\"]*$")
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? ")
@@ -38,7 +38,7 @@ def find_quote(verdict: Verdict) -> "tuple[Site, Quote] | None":
 
 
 def render_snippet(verdict: Verdict, width: int) -> list[Text]:
-    """Empty if no source was given. No line is wider than `width`: code that is goes on in the next one."""
+    """Empty if no source was given. No line is wider than `width`: longer code continues on the next line."""
     found = find_quote(verdict)
     if found is None:
         return []
@@ -174,7 +174,7 @@ def _code(margin: str, code: str, here: str, width: int) -> list[Text]:
 
 
 def _folded(margin: str, text: str, width: int, style: str = "") -> list[Text]:
-    """Broken where it has to be, further in than it began: cut code hides what differs."""
+    """Folded where necessary and indented: truncating the code would hide what differs."""
     room = max(width - len(margin), _MIN_CODE)
     inner = min(len(text) - len(text.lstrip(" +-")) + _DEEPER, room // 2)
     rows = [text]

@@ -1,4 +1,6 @@
-"""Program -> Analysis: which conditions, loops and results can differ by rank, and all else that rules, remedies and the bridge ask."""
+"""Program -> Analysis: which conditions, loops and results can differ by rank, and everything else that rules, remedies
+and the bridge ask for.
+"""
 
 import ast
 import sys
@@ -23,7 +25,7 @@ from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Reason, Va
 _CALLERS = 12
 """Call sites to examine. A function with more is general, and its callers say little about it."""
 _HOLDERS = frozenset({"args", "opt", "opts", "cfg", "config", "hparams", "flags"})
-"""What programs call the object with their options."""
+"""Common names of the object that holds a program's options."""
 _WRITERS = 6
 """Functions to examine that write an attribute."""
 
@@ -78,7 +80,7 @@ class Differences:
         return self.settled(self.facts(function).arguments.get(node, UNKNOWN), function)
 
     def settled(self, value: Value, function: Function) -> Value:
-        """Replace parameters by what callers pass."""
+        """Replaces parameters by what callers pass."""
         asked = value.params | value.sizes | value.sorted_params | {p for p, _ in value.unless_equal}
         if not asked:
             return value
@@ -99,7 +101,7 @@ class Differences:
             self._asking.discard(key)
 
     def _tells(self, caller: Function, function: Function) -> bool:
-        """What a test passes says nothing of what the program passes."""
+        """A test's arguments say nothing about what the program passes."""
         tests = self._program.tests
         return caller.module.path not in tests or function.module.path in tests
 
@@ -134,8 +136,8 @@ class Differences:
             self._asking.discard(key)
 
     def _field(self, cls: Class, name: str) -> Value | None:
-        """Of a data class: what is passed for this field where objects are made, if one of them names a rank. Reading
-        all functions that make settings would cost more than it shows.
+        """The value of a data class field: what is passed for it wherever objects are made, if one of the arguments
+        names a rank. Reading all functions that create settings would cost more than it gains.
         """
         names = [n.target.id for n in cls.node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
         if name not in names or "__init__" in cls.methods:
@@ -151,7 +153,7 @@ class Differences:
         return join(*(EQUAL if argument is None else self.argument(argument, f) for argument, f in given))
 
     def _added(self, owners: list[Class], name: str, methods: set[Function]) -> list[Value]:
-        """What other methods put into the container in this attribute: why its length can differ."""
+        """What other methods put into the container held by this attribute: the reason why its length can differ."""
         growing = dict.fromkeys(m for c in owners for m in self.resolver.growing(c).get(name, ()) if m not in methods)
         found = [self.facts(m).written.get(name, UNKNOWN) for m in [*growing][:_WRITERS]]
         added = [Value(v.content, v.extent, equal=not v.reasons) for v in found]
@@ -188,7 +190,9 @@ class Differences:
         return Value(frozenset().union(*(v.content for v in values)))
 
     def _is_of(self, expr: ast.expr, function: Function, cls: Class) -> bool:
-        """The object has this class or a related one. Without knowing its class, a name like the class's: `trainer`."""
+        """The object has this class or a related one. If its class is not known, a name like the class's is enough:
+        `trainer`.
+        """
         found = self.resolver.class_of(expr, function)
         if isinstance(found, Class):
             return found is cls or cls in self.resolver.ancestors(found) or found in self.resolver.ancestors(cls)
@@ -234,7 +238,9 @@ class Analysis:
 
 
 _MOST_FRAMES = 10_000
-"""Of Python calls: a hundred `elif` below each other are four hundred frames, for each function that needs another one."""
+"""Limit on Python frames: a chain of a hundred `elif` takes four hundred frames, and that again for each function that
+needs another one.
+"""
 
 
 def analyse(program: Program) -> Analysis:

@@ -73,9 +73,9 @@ class MethodApi:
     receiver: tuple[str, ...]
     """One of these words must be in the receiver's name; empty if the method's name is enough."""
     classes: tuple[str, ...]
-    """Where not empty, the receiver must have a class whose dotted name starts with one of these ..."""
+    """If not empty, the receiver must have a class whose dotted name starts with one of these ..."""
     class_ends: str
-    """... and ends so."""
+    """... and ends with this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Apis:
     functions: dict[str, Api]
     methods: dict[str, tuple[MethodApi, ...]]
     calls: frozenset[str]
-    """Dotted names of functions that communicate, where the last word alone says nothing."""
+    """Dotted names of functions that communicate, if the last word alone says nothing."""
     wrappers: frozenset[str]
     sharded: frozenset[str]
     """Wrappers that keep a part of each parameter on each rank."""
@@ -176,7 +176,7 @@ def dimensions_in(text: str) -> frozenset[str]:
     """Dimensions of a mesh of ranks that a name is about: `get_tensor_model_parallel_rank`, `self.cp_group`."""
     words = set(re.findall(r"[a-z]+", text.lower()))
     found = {name for name, known in _WORDS_OF_DIMENSIONS.items() if words & set(known)}
-    # `data_parallel` and `parallel` alone are told apart by the word before; `data` alone is no dimension.
+    # `data_parallel` and `parallel` alone are distinguished by the word before; `data` alone is not a dimension.
     return frozenset(found - ({"data"} if "data" in words and not words & {"parallel", "dp", "fsdp", "ddp"} else set()))
 
 
@@ -228,7 +228,7 @@ def is_parameter_word(name: str) -> bool:
 
 @cache
 def is_inbox_word(name: str) -> bool:
-    """`self.waiting_requests`: holds what reached this rank and is not done."""
+    """`self.waiting_requests`: holds what has reached this rank and has not been handled."""
     words = name.lower().strip("_").split("_")
     return words[-1].rstrip("s") in known_apis().words["inbox"] or words[0] in known_apis().words["in_flight"]
 

@@ -13,7 +13,7 @@ _SEEDS = {
     "numpy.random.": ("numpy.random.seed",),
     "torch.": ("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all"),
 }
-"""For each family of random functions the calls that seed it."""
+"""For each family of random functions, the calls that seed it."""
 _SEED_ALL = frozenset({"set_seed", "seed_everything", "seed_all", "set_random_seed"})
 
 
@@ -32,7 +32,7 @@ class Beginnings:
         self.signal_handlers: frozenset[Function] = frozenset(filter(None, passed))
 
     def seeded_by_rank(self, drawn: str) -> Place | None:
-        """Where the program seeds the generator behind this function with a number that contains the rank."""
+        """Where the program seeds the generator behind this function with a number that depends on the rank."""
         generator = next((g for g in _SEEDS if drawn.startswith(g)), None)
         if generator is None:
             return None

@@ -66,7 +66,7 @@ class CaughtExit:
     leaves: str
     """`return`, `continue` or `break`."""
     left_out: tuple[CommStep, ...]
-    """What it does not do, and ranks without an exception do."""
+    """What it skips and ranks without an exception do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Branches:
         return CommStep(call, reach, (reach.through.module.path, reach.through.name), self._group(last, within))
 
     def _group(self, call: ast.Call, function: Function) -> str | None:
-        """A module that is called `comm` is no communicator."""
+        """A module called `comm` is not a communicator."""
         is_of_module = not call.keywords and self._resolver.dotted(call.func, function) is not None
         return None if is_of_module else group_of(call)
 

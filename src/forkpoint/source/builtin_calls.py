@@ -1,7 +1,8 @@
-"""Stacks whose innermost line is the program's own: which built-in that line calls.
+"""Stacks whose innermost line belongs to the program: which built-in function that line calls.
 
-A function that is written in C has no Python frame. A rank that waits in `loss.item()` or `sock.recv(4)` is therefore seen at that line
-and nowhere deeper, as one that computes is. The source tells them apart: had the line called a Python function, that would be a frame.
+A function written in C has no Python frame. A rank that waits in `loss.item()` or `sock.recv(4)` is therefore seen at
+that line and no deeper, just like a rank that computes. The source tells them apart: had the line called a Python
+function, that would be a frame.
 """
 
 import ast
@@ -16,7 +17,7 @@ from forkpoint.source.code import Function
 from forkpoint.source.syntax import last_word
 
 _OF_TENSORS = frozenset({"item", "tolist", "cpu", "numpy"})
-"""They copy from the GPU, and wait until it has done all that was asked of it before."""
+"""They copy from the GPU, and wait until it has finished all earlier work."""
 _SYSTEM = frozenset({
     *("sleep", "recv", "recv_into", "recvfrom", "accept", "connect", "sendall"),
     *("read", "readline", "readlines", "write", "fsync", "flock", "lockf", "open", "waitpid", "acquire"),
@@ -66,7 +67,7 @@ def _builtin(call: ast.Call, function: Function, *, on_gpu: bool) -> str | None:
 
 
 def _is_work(expr: ast.expr, function: Function) -> bool:
-    """Made by `isend`, `irecv`, or a call with `async_op=True`; or an element of a list of such."""
+    """The result of `isend`, `irecv`, or a call with `async_op=True`; or an element of a list of such."""
     name = last_word(expr)
     made = [
         n.value for n in function.own.assignments if isinstance(n, ast.Assign) and name in map(last_word, n.targets)

@@ -55,7 +55,7 @@ _COLLECTS = frozenset({"list", "tuple", "reversed", "dict", "deepcopy", "copy", 
                        "bytearray"})  # fmt: skip
 """Of `_PURE`, those whose result holds elements."""
 _MESHES = frozenset({"mesh", "device_mesh"})
-"""A table of ranks, the same on all of them."""
+"""A table of ranks, the same on all ranks."""
 _CONTAINERS = frozenset({"defaultdict", "deque", "OrderedDict", "Counter"})
 _PLACEMENT = frozenset({"device", "dtype", "generator", "pin_memory", "requires_grad", "non_blocking"})
 """Arguments that say where a tensor is, not what is in it."""
@@ -63,9 +63,9 @@ _FRESH = frozenset({"zeros", "ones", "empty", "zeros_like", "ones_like", "empty_
 """Tensors with the same content everywhere; only sizes come from the arguments."""
 TYPE_LIKE = frozenset({"dtype", "device", "requires_grad", "element_size", "itemsize", "stride", "layout", "is_contiguous",
                         "is_cuda", "is_floating_point", "is_complex", "is_sparse"})  # fmt: skip
-"""Of a tensor: what kind it is, not what is in it."""
+"""About a tensor: what kind it is, not what it holds."""
 _OF_CLOCKS = frozenset({"total_seconds", "timestamp"})
-"""Methods of a time and of a duration that say the same as a number."""
+"""Methods of a time and of a duration that return the same as a number."""
 _OF_SETS = frozenset({"union", "intersection", "difference", "symmetric_difference", "copy"})
 """Methods of a set that make another one."""
 _REDUCES = frozenset(
@@ -84,7 +84,7 @@ class Scope(Protocol):
 
     @property
     def growth(self) -> Value:
-        """What decides how often this code runs, and so how much it puts into a container."""
+        """What decides how often this code runs, and thus how much it puts into a container."""
         ...
 
     def attribute(self, expr: ast.Attribute) -> Value | None: ...
@@ -137,7 +137,7 @@ class CallValues(ABC):
             for r in base.content
             if r.origin is Origin.LOCAL_DATA
         )
-        # A number: what differs is what it is, and it has no size of its own.
+        # A number: what differs is its value, and it has no size of its own.
         return replace(base.presence, content=without_order(base.extent) or weak, extent=NO_REASONS)
 
     def call_value(self, node: ast.Call) -> Value:
@@ -204,7 +204,7 @@ class CallValues(ABC):
         return Value(strongest(about.content | {reason}), extent, params=about.params)
 
     def _known_to_differ(self, source: ValueSource, node: ast.Call) -> Reason | None:
-        """A stronger reason than the table gives, where this program shows that the value does differ by rank."""
+        """A stronger reason than the table gives, if this program shows that the value does differ by rank."""
         if source.origin is Origin.RANDOM and not any(k.arg == "generator" for k in node.keywords):
             seeded = self._scope.seeded_by_rank(self._resolver.dotted(node.func, self._scope.function) or "")
             if seeded is not None:
@@ -241,7 +241,7 @@ class CallValues(ABC):
         func = node.func
         if not isinstance(func, ast.Attribute) or func.attr not in MUTATES:
             return
-        # `by_name[key].append(x)` of a dictionary that makes missing entries: it has those that were asked for.
+        # `by_name[key].append(x)` of a dictionary that creates missing entries: it has the keys that were used.
         container = func.value.value if isinstance(func.value, ast.Subscript) else func.value
         if isinstance(container, ast.Attribute):
             self._scope.grown(container, join(*(Value(v.content, equal=v.equal) for v in values.values())))
@@ -318,7 +318,7 @@ class CallValues(ABC):
 
 
 def _leaves_ties(call: ast.Call) -> bool:
-    """`sorted(xs, key=lambda x: 0 if x in first else 1)`: among equal keys the order stays as it was."""
+    """`sorted(xs, key=lambda x: 0 if x in first else 1)`: elements with equal keys keep their order."""
     key = next((k.value for k in call.keywords if k.arg == "key"), None)
     plain = ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Constant
     match key:

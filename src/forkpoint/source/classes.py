@@ -1,4 +1,4 @@
-"""Which class an object has, as far as the program shows it, and what a name stands for."""
+"""Which class an object has, as far as the program shows it, and what a name refers to."""
 
 import ast
 from abc import ABC, abstractmethod
@@ -64,7 +64,7 @@ class Classes(ABC):
         return f"{starred}.{expr.id}" if starred else None
 
     def definition(self, expr: ast.expr, function: Function) -> Function | Class | None:
-        """What a name or dotted expression stands for, in the program itself."""
+        """What a name or dotted expression refers to, within the program itself."""
         if isinstance(expr, ast.Name):
             nested = nested_function(expr.id, function)
             if nested is not None:
@@ -123,7 +123,7 @@ class Classes(ABC):
         found = [self.class_of(value, function, depth - 1) for value in self.assigned(function).get(name, ())[:6]]
         wrapped = [f for f in found if isinstance(f, str) and f in known_apis().wrappers]
         for cls in (*wrapped, *found):
-            # `model = build()`, then `model = DDP(model)`: what it is in the end.
+            # `model = build()`, then `model = DDP(model)`: its final value.
             if cls is not None:
                 return cls
         if name in function.params:

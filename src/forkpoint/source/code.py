@@ -41,7 +41,7 @@ class Module:
         return self.functions["<module>"]
 
     def source(self, node: ast.expr | ast.stmt) -> str:
-        """As written, on one line."""
+        """The source text, on one line."""
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
         lines = self.lines[first : last + 1]
         lines[-1] = lines[-1][: node.end_col_offset]
@@ -229,7 +229,7 @@ def _function(module: Module, name: str, node: FunctionNode, owner: Class | None
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """As `ast.iter_child_nodes`, in half the time: without `ctx` and operators, of which there are as many as names."""
+    """Like `ast.iter_child_nodes`, in half the time: without `ctx` and operators, of which there are as many as names."""
     found: list[ast.AST] = []
     for name in node._fields:
         part = getattr(node, name, None)

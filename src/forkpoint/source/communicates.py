@@ -64,7 +64,7 @@ class Communication:
         self._switches: Switches | None = None
         pending, direct = self._calls(program)
         self._spread(pending, direct)
-        # Again, now that it is known which parameters switch communication on.
+        # Once more, now that it is known which parameters switch communication on.
         self._switches, self.reaches = Switches(resolver, partial(self._steps_in, dict(self.reaches))), {}
         self._spread(pending, direct)
         self.doubtful: dict[Function, Reach] = {}
@@ -94,7 +94,8 @@ class Communication:
         callees = self._resolver.callees(call, function)
         reached = [f for f in callees.functions if f in among and not self._is_off(call, f)]
         if function in reached and not is_repeated(call, function):
-            # It does again what it does anyway. Once per element of something, that is as often as there are elements.
+            # A recursive call repeats what the function does anyway. Once per element of something means as often as
+            # there are elements.
             reached = [f for f in reached if f is not function]
         # If it is not known which function runs, all candidates must communicate.
         is_sure = callees.exact or len(reached) == len(callees.functions)
@@ -181,7 +182,7 @@ class Communication:
         return Reach(known.api, call, sure) if known is not None and self._may_choose(known, call, function) else None
 
     def _may_choose(self, doubt: Reach, call: ast.Call, function: Function) -> bool:
-        """`self.save_parts()` in a method that classes inherit runs that of the object's class, not of its relatives."""
+        """`self.save_parts()` in an inherited method runs that of the object's class, not of its relatives."""
         chosen = doubt.through.owner if doubt.through is not None else None
         of_self = isinstance(doubt.call.func, ast.Attribute) and ast.unparse(doubt.call.func.value) == "self"
         if chosen is None or not of_self or not isinstance(call.func, ast.Attribute):

@@ -91,7 +91,7 @@ class _PathsToCall:
         return self._call in self._reached(starts, without=meeting)
 
     def _caught(self, handler: ast.ExceptHandler, points: list[Point]) -> set[_Node]:
-        """Into the handler, or on from what could have raised. A handler that always raises again decides nothing."""
+        """Into the handler, or on from what could have raised. A handler that always re-raises decides nothing."""
         inside = any(self._call is n for n in ast.walk(handler))
         if exit_of(handler.body) == "raise" and not inside:
             return set()

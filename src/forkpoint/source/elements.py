@@ -15,9 +15,9 @@ _LISTS = frozenset(
 _MAPPINGS = frozenset({"dict", "mapping", "mutablemapping", "defaultdict", "ordereddict"})
 _SAME_ELEMENTS = frozenset({"list", "tuple", "set", "sorted", "reversed", "iter", "tqdm"})
 _DEPTH = 4
-"""Steps from a variable to what shows the elements of the container behind it."""
+"""Steps from a variable to whatever shows the elements of its container."""
 _KEPT = 12
-"""Classes of one container. One with more holds anything."""
+"""Maximum number of classes per container. One with more can hold anything."""
 
 
 class Elements(Classes):
@@ -29,7 +29,7 @@ class Elements(Classes):
         self._holding: dict[tuple[Class, str], tuple[Class, ...]] = {}
 
     def element_classes(self, expr: ast.expr, function: Function) -> tuple[Class, ...]:
-        """Those of the program that the object may have, because it is an element of a container."""
+        """Classes of the program that the object may have because it is an element of a container."""
         found: list[Class] = []
         if isinstance(expr, ast.Subscript):
             found = self._in(expr.value, function, _DEPTH)
@@ -40,7 +40,9 @@ class Elements(Classes):
         return unique if len(unique) <= _KEPT else ()
 
     def _rounds_of(self, function: Function) -> dict[str, list[tuple[ast.expr, int | None]]]:
-        """What each variable of a loop or comprehension takes its values from, and its place where several are taken at once."""
+        """Where each variable of a loop or comprehension takes its values from, and its position if several are
+        unpacked at once.
+        """
         known = self._looped.get(function)
         if known is None:
             known = self._looped[function] = defaultdict(list)
@@ -67,7 +69,7 @@ class Elements(Classes):
                 return []
 
     def _in(self, container: ast.expr, function: Function, depth: int) -> list[Class]:
-        """Classes of what the container holds."""
+        """Classes of the container's elements."""
         if depth == 0:
             return []
         match container:

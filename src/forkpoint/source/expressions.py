@@ -103,14 +103,14 @@ class Expressions(CallValues):
                 return join(*(self.value(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)))
 
     def _displayed(self, elements: Sequence[ast.expr]) -> Value:
-        """`[a, b]` has two elements on each rank, whatever they are; `[*a]` as many as `a`."""
+        """`[a, b]` has two elements on each rank, whatever they are; `[*a]` has as many as `a`."""
         values = [(e, self.value(e.value if isinstance(e, ast.Starred) else e)) for e in elements]
         inner = join(*(v for _, v in values))
         extent = frozenset[Reason]().union(*(v.extent for e, v in values if isinstance(e, ast.Starred)))
         return replace(inner, extent=strongest(extent), parts=())
 
     def truth(self, node: ast.expr) -> Value:
-        """A condition: of a container it asks only whether there is something in it."""
+        """A condition: of a container it only asks whether it is empty."""
         match node:
             case ast.UnaryOp(op=ast.Not()):
                 return self.truth(node.operand)
@@ -131,7 +131,7 @@ class Expressions(CallValues):
             return EQUAL
         value = self._scope.name(node.id)
         if is_setting_word(node.id):
-            # A setting that travels with the data is none of it.
+            # A setting that travels with the data does not count as data.
             content, extent = (
                 frozenset(r for r in reasons if r.origin is not Origin.LOCAL_DATA)
                 for reasons in (value.content, value.extent)
@@ -141,7 +141,7 @@ class Expressions(CallValues):
             return value
         if is_rank_word(node.id) and not self._is_about_matrices(node.id):
             return join(value, self._rank(node))
-        if is_loader_word(node.id) and not node.id.isupper():  # `MICRO_BATCHES` is a number that was written down
+        if is_loader_word(node.id) and not node.id.isupper():  # `MICRO_BATCHES` is a number written in the source
             return join(value, self._loaded(node))
         function = self._scope.function
         if node.id in function.params and is_data_word(node.id) and not is_setting(node.id, function):
@@ -183,10 +183,11 @@ class Expressions(CallValues):
         if known is not None:
             return known
         if is_loader_word(last_word(node.value)):
-            # Of a loader: how it was set up.
+            # Of a loader: how it was configured.
             return UNKNOWN
         base = self.value(node.value)
-        # An attribute of an object that differs need not differ, unless it is data or what a file system says of a file.
+        # An attribute of an object that differs need not differ, unless it is data, or what a file system reports about
+        # a file.
         origins = {Origin.LOCAL_DATA, *([Origin.FILES] if node.attr.startswith("st_") else [])}
         carried = frozenset(r for r in base.content if r.origin in origins)
         return Value(carried, equal=base.equal, made=base.made, unless_equal=base.unless_equal)
@@ -225,7 +226,7 @@ class Expressions(CallValues):
         return _weakened(compared) if any(is_text(e) for e in node.comparators) else compared
 
     def _own_parts(self, node: ast.Compare) -> Value | None:
-        """`len(norms) > 0` of a list into which a loop over parameters put some of them: ranks hold different parts."""
+        """`len(norms) > 0`, if a loop over parameters put some of them into the list: ranks hold different parts."""
         asked = asked_for_emptiness(node)
         if not isinstance(asked, ast.Name) or not self._collects_parts(asked.id):
             return None
@@ -247,7 +248,9 @@ class Expressions(CallValues):
         return False
 
     def _stored(self, key: ast.expr, container: ast.expr) -> Value | None:
-        """What was stored under this key of a container that this function made; a caller's may have had it before."""
+        """What was stored under this key of a container that this function made; a container passed by a caller may
+        have had the key before.
+        """
         if not isinstance(key, ast.Constant) or not isinstance(container, ast.Name):
             return None
         is_own = container.id not in self._scope.function.params
@@ -260,7 +263,7 @@ class Expressions(CallValues):
             yield differing(self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, asked, text))
 
     def _missing(self, node: ast.Compare) -> Iterator[Value]:
-        """`for batch in loader: if batch is None`: who asks expects that data can be left out."""
+        """`for batch in loader: if batch is None`: code that asks expects that data can be missing."""
         asked, compared = node.left, node.comparators[0]
         if isinstance(asked, ast.Name) and isinstance(compared, ast.Constant) and self._is_batch(asked.id):
             text = "this rank's data may be left out"
@@ -274,7 +277,7 @@ class Expressions(CallValues):
         return False
 
     def _emptiness(self, node: ast.Compare) -> Value | None:
-        """`tokens.numel() == 0`: who asks whether a tensor is empty expects that it is so for some data."""
+        """`tokens.numel() == 0`: code that asks whether a tensor is empty expects that some data make it so."""
         tensor = asked_for_emptiness(node)
         if tensor is None:
             return None
@@ -363,7 +366,7 @@ class Expressions(CallValues):
 
 
 def _weakened(value: Value) -> Value:
-    """Data is a weak reason for it, and what callers pass none."""
+    """Data is a weak reason, and what callers pass is none."""
     content, extent = (
         frozenset(replace(r, strength=Strength.POSSIBLE) if r.origin is Origin.LOCAL_DATA else r for r in reasons)
         for reasons in (value.content, value.extent)

@@ -1,6 +1,6 @@
 """The control-flow graph of one function: its statements as points, and where control can go from each.
 
-Also what syntax alone tells of a block: how control leaves it.
+Also what syntax alone shows about a block: how control leaves it.
 """
 
 import ast

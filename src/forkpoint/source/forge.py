@@ -1,4 +1,4 @@
-"""Which commit is checked out, and where a file of it is on the forge. Read from `.git`; no program is run."""
+"""Which commit is checked out, and the page of a file of it on the forge. Read from `.git`; no program is run."""
 
 import re
 from configparser import ConfigParser
@@ -13,7 +13,7 @@ _MAX_BYTES = 1_000_000
 
 
 def forge_page(path: str) -> str | None:
-    """`https://github.com/owner/name/blob/COMMIT/train.py`; None where git does not say."""
+    """`https://github.com/owner/name/blob/COMMIT/train.py`; None if git's files do not tell."""
     file = Path(path).resolve()
     root = next((folder for folder in file.parents if (folder / ".git").is_dir()), None)
     base = _base(root) if root else None
@@ -21,7 +21,7 @@ def forge_page(path: str) -> str | None:
 
 
 def commit_of(path: str) -> str | None:
-    """What is checked out where `path` lies; None where git does not say."""
+    """The commit that is checked out at `path`; None if git's files do not tell."""
     place = Path(path).resolve()
     root = next((folder for folder in (place, *place.parents) if (folder / ".git").is_dir()), None)
     return _commit(root / ".git") if root else None

@@ -1,6 +1,6 @@
 """Calls that source does not write as calls: reading a property, and entering an object that was made before.
 
-For each of them there is a call without arguments at the same place, so that all else sees calls only.
+For each of them there is a call without arguments at the same place, so that all other code sees only calls.
 """
 
 import ast
@@ -23,7 +23,7 @@ class HiddenCalls:
         """The implied call for each expression."""
 
     def entered(self, function: Function) -> Iterator[ast.Call]:
-        """`with self.lock:`, where the class of the object is known."""
+        """`with self.lock:`, if the class of the object is known."""
         for item in function.own.assignments:
             if isinstance(item, ast.withitem) and not isinstance(item.context_expr, ast.Call):
                 cls = self._resolver.class_of(item.context_expr, function)

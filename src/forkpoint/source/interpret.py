@@ -67,7 +67,7 @@ class Interpreter:
         self._rounds: frozenset[str] = frozenset()
         """Parameters whose length is the number of rounds of the loops around this code."""
         self._same_here: Reasons = NO_REASONS
-        """Reasons why ranks differ that hold for none of those that get here: all took this arm for them."""
+        """Reasons why ranks differ that do not apply to those that get here: all of these took the same arm."""
         self._facts = facts
         self._with_items: set[str] = set()
         """Variables for which single items are tracked."""
@@ -129,7 +129,7 @@ class Interpreter:
         if isinstance(cls, Class):
             method = self._all.resolver.method(cls, expr.attr)
             if method is not None:
-                # What a property that only stands for others returns is not known; its name may say it.
+                # The result of a property that subclasses override is not known; its name may tell.
                 known = self._all.returned(method) if is_property(method) else UNKNOWN
                 return None if is_abstract(method) else known
             known = self._all.attribute(cls, expr.attr)
@@ -171,7 +171,7 @@ class Interpreter:
         self._facts.arguments.update(arguments)
 
     def grown(self, container: ast.Attribute, added: Value) -> None:
-        """`self.waiting.append(x)`: how much is in it depends on the decisions around this."""
+        """`self.waiting.append(x)`: its length depends on the surrounding decisions."""
         self._write(container.attr, decided_by(Value(added.content), self.growth))
 
     def _write(self, attribute: str, value: Value) -> None:

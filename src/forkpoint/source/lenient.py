@@ -1,6 +1,6 @@
 """Text -> syntax tree, also of files that this Python cannot parse as a whole: what it cannot read is left out.
 
-Line numbers stay those of the file. Newer syntax is rewritten where that is simple (type parameters, `type` statements,
+Line numbers stay those of the file. Newer syntax is rewritten if that is simple (type parameters, `type` statements,
 template strings), other statements that do not parse become `pass`.
 """
 
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 MAX_DEPTH = 90
 """Nesting of blocks and expressions. Deeper code is generated, and would overflow the stack of recursive functions."""
 _ELIF = 1 / 4
-"""Of a level: the tree nests an `elif` in the one before, the source does not."""
+"""Depth of an `elif`: the tree nests it in the one before, the source does not."""
 _MAX_LEFT_OUT = 40
-"""Statements. A file with more that do not parse is no Python of any version that is known here."""
+"""Maximum number of statements left out. A file with more that do not parse is not written in any known version of
+Python.
+"""
 _GENERIC = re.compile(r"^(\s*(?:async\s+def|def|class)\s+\w+)\[")
 _ALIAS = re.compile(r"^(\s*)type\s+(\w+)\s*(\[.*\])?\s*=(?!=)")
 _TEMPLATE = re.compile(r"""(?<![\w"'])([rR]?)[tT]([rR]?)(?=["'])""")
@@ -28,11 +30,11 @@ class Parsed:
     left_out: tuple[int, ...]
     """First lines of statements that are not in the tree."""
     why: str
-    """What Python said of the first of them."""
+    """Python's message about the first of them."""
 
 
 def without_deep_parts(parsed: Parsed) -> Parsed:
-    """For the few files that have some: looking for them takes as long as parsing."""
+    """Only for the few files that have such parts: looking for them takes as long as parsing."""
     cut = _cut_deep(parsed.tree)
     return Parsed(parsed.tree, (*parsed.left_out, *cut), parsed.why or f"nested more than {MAX_DEPTH} deep")
 
@@ -85,7 +87,9 @@ def _closing(line: str, start: int) -> int | None:
 
 
 def _leave_out(lines: list[str], error: SyntaxError, path: str) -> int | None:
-    """Replace the smallest part around the error after which the file parses farther; its first line, from 1."""
+    """Replaces the smallest part around the error after which the file parses further; returns its first line, counted
+    from 1.
+    """
     line = min(error.lineno or 1, len(lines))
     for first, last in _parts_around(lines, line - 1):
         changed = [*lines]
@@ -98,7 +102,7 @@ def _leave_out(lines: list[str], error: SyntaxError, path: str) -> int | None:
 
 
 def _parts_around(lines: Sequence[str], at: int) -> list[tuple[int, int]]:
-    """The line, then the blocks around it from the inside out, each with what is indented below its head."""
+    """The line, then the surrounding blocks from the inside out, each with what is indented below its head."""
     parts = [(at, at)]
     indent = _indent(lines[at])
     for first in range(at - 1, -1, -1):
@@ -131,7 +135,7 @@ def _parses_to(lines: Sequence[str], path: str) -> int:
 
 
 def _cut_deep(tree: ast.Module) -> list[int]:
-    """Replace statements that are nested too deep by `pass`."""
+    """Replaces statements that are nested too deeply by `pass`."""
     cut: list[int] = []
     pending: list[tuple[ast.AST, float, Callable[[], int]]] = [(tree, 0, lambda: 0)]
     while pending:

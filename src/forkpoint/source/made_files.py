@@ -1,4 +1,4 @@
-"""Whether a file that the program looks for is being written by some ranks at that time."""
+"""Whether a file that the program looks for may be being written by some ranks at that time."""
 
 import ast
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def _is_made_below(asked: ast.Call, names: set[str], function: Function, communi
 
 
 def _is_made_after(asked: ast.Call, names: set[str], function: Function, communication: Communication) -> bool:
-    """`if exists(path): return`, and after it `if rank == 0: make(path)`: a rank that looks later than that finds it."""
+    """`if exists(path): return`, followed by `if rank == 0: make(path)`: a rank that looks later finds the file."""
     for node in branches_and_loops(function):
         if not isinstance(node, ast.If) or node.lineno <= asked.lineno or asked in ast.walk(node):
             continue
@@ -81,7 +81,7 @@ def _writes(node: ast.AST, names: set[str]) -> bool:
 
 
 def _variables(node: ast.AST) -> set[str]:
-    """Names, and attributes of `self`: `path`, `self.cache`. The folder around a path is not the path."""
+    """Names, and attributes of `self`: `path`, `self.cache`. The folder of a path is not the path."""
     parts = list(_without_folders(node))
     names = {n.id for n in parts if isinstance(n, ast.Name)} - {"self", "cls"}
     attributes = {spelled(n) or "" for n in parts if isinstance(n, ast.Attribute)}

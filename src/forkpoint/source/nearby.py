@@ -1,7 +1,7 @@
-"""Stacks -> the source of the job, where it lies on this machine and its lines match them.
+"""Stacks -> the source of the job, if it is on this machine and matches their lines.
 
-A stack says in which function each of its lines was. Source in which one of them is not there is another version: it is not
-used. Paths in evidence are only looked at as Python files; what is found is read, never run.
+A stack names the function of each of its lines. Source in which a line is not in that function is another version, and
+is not used. Paths in evidence are only opened as Python files, which are read and never run.
 """
 
 import os
@@ -13,19 +13,19 @@ from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Stack
 
 _CODE_FOLDERS = ("", "source", "src", "code")
-"""Below a folder in which, or beside which, evidence lies."""
+"""Names of folders inside or next to a folder with evidence."""
 _MAX_STACKS = 2_000
 _MAX_PARTS = 4
-"""Of the end of a path that is looked for elsewhere."""
+"""How many parts at the end of a path are searched for elsewhere."""
 _MAX_FILES = 400
-"""A folder with more Python files is not read whole: only the files that stacks name."""
+"""A folder with more Python files is not read as a whole: only the files that stacks name."""
 _MAX_FOLDERS = 200
 
 
 def find_source(stacks: Iterable[Stack], near: Sequence[str]) -> tuple[str, ...]:
-    """Folders, or files where the folder is too large. Empty where nothing is found, or what is found does not match.
+    """Folders, or files if the folder is too large. Empty if nothing is found, or if what is found does not match.
 
-    `near`: files or folders beside which to look, besides the places that the stacks name themselves.
+    `near`: files or folders whose surroundings are searched, in addition to the places that the stacks name.
     """
     held = [stack for stack in islice(stacks, _MAX_STACKS) if user_frames(stack)]
     names = dict.fromkeys(frame.filename for stack in held for frame in user_frames(stack))
@@ -35,7 +35,7 @@ def find_source(stacks: Iterable[Stack], near: Sequence[str]) -> tuple[str, ...]
 
 
 def _bases(near: Sequence[str]) -> Iterator[Path]:
-    """The folder of each file, the folder above, and what is called source there; then the current folder."""
+    """The folder of each file, its parent, and their source folders; then the current folder."""
     for path in near:
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         for base in (folder, folder.resolve().parent):
@@ -44,7 +44,7 @@ def _bases(near: Sequence[str]) -> Iterator[Path]:
 
 
 def _find(filename: str, bases: Sequence[Path]) -> str | None:
-    """The file itself, else the longest end of its path that a base has."""
+    """The file itself, else the longest end of its path that exists below one of the bases."""
     if not filename.endswith(".py") or "\0" in filename:
         return None
     own = Path(filename)
@@ -60,7 +60,7 @@ def _find(filename: str, bases: Sequence[Path]) -> str | None:
 
 
 def _matching(files: Sequence[str], stacks: Sequence[Stack]) -> list[str]:
-    """Nothing where any line of any stack is not in the function that it names."""
+    """Empty if a line of any stack is not in the function that the stack names."""
     from forkpoint.source.bridge.sides import StackMap  # noqa: PLC0415 - most jobs lie elsewhere: only what is found is read
     from forkpoint.source.program import read_program  # noqa: PLC0415 - as above
 
@@ -70,7 +70,7 @@ def _matching(files: Sequence[str], stacks: Sequence[Stack]) -> list[str]:
 
 
 def _roots(files: Sequence[str]) -> Iterator[str]:
-    """Their folders, each once; none that lies in another."""
+    """Their folders, each once; none that is inside another."""
     folders = sorted({str(Path(file).parent) for file in files}, key=len)
     outer = [f for place, f in enumerate(folders) if not any(Path(f).is_relative_to(o) for o in folders[:place])]
     for folder in outer:

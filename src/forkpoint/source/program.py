@@ -19,9 +19,11 @@ _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modu
 
 _WORD = re.compile(rb"\w+")
 _FILES_AT_LEAST = 3
-"""A file with more than this part of the words that may be read is left out: Python's parser takes a kilobyte for each."""
+"""A file that takes more than this share of the words that may be read is left out: Python's parser needs a kilobyte
+for each.
+"""
 _LINES_NAMED = 3
-"""Of the statements that were left out of a file."""
+"""How many of a file's left-out statements a note lists."""
 _TESTS = frozenset({"tests", "test", "testing", "unit_tests", "integration_tests", "functional_tests"})
 _COPIED = frozenset({"third_party", "thirdparty", "vendor", "_vendor"})
 
@@ -39,7 +41,7 @@ class Program:
     notes: list[SourceNote] = field(default_factory=list)
     lines: int = 0
     tests: set[str] = field(default_factory=set)
-    """Files with tests or with code of other projects, by their place below a folder that was given."""
+    """Files with tests or with code of other projects, judging by their path below a given folder."""
     by_name: dict[str, Module] = field(default_factory=dict)
     by_tail: dict[str, list[Module]] = field(default_factory=lambda: defaultdict(list))
     """By the last part of the dotted name, for packages whose root is not known."""
@@ -66,7 +68,7 @@ class Program:
         return tails[0] if len(tails) == 1 else None
 
     def module_at(self, filename: str) -> Module | None:
-        """The module whose path has the longest common end with `filename`; the job ran in another folder."""
+        """The module whose path has the longest common end with `filename`, because the job ran in another folder."""
         parts = PurePath(filename.replace("\\", "/")).parts
         best: tuple[int, list[Module]] = (0, [])
         for module in self.by_tail.get(_stem(parts), ()):
@@ -120,7 +122,7 @@ def read_program(
     most: int | None = None,
     first: Container[str] = (),
 ) -> Program:
-    """`most`: words to read in all. If the files have more, those with a name in `first` are read before the others."""
+    """`most`: words to read in total. If the files have more, those with a name in `first` are read before the others."""
     program = Program()
     for path, file in _within(most, [*_find(paths, program)], first, program):
         if progress is not None:
@@ -149,7 +151,7 @@ def _within(
 
 
 def _words(file: str) -> int:
-    """Names and numbers, from which a parsed file's memory follows much better than from its size."""
+    """Names and numbers: they predict the memory of a parsed file much better than its size."""
     path = Path(file)
     try:
         return len(_WORD.findall(path.read_bytes())) if path.is_file() and path.stat().st_size <= MAX_BYTES else 0
@@ -158,7 +160,7 @@ def _words(file: str) -> int:
 
 
 def _is_test(inside: PurePath) -> bool:
-    """By its place below the folder that was given; a file that was given itself is what it is."""
+    """Judging by its path below the given folder; a file that was given itself always counts as source."""
     *folders, name = inside.parts or ("",)
     stem = name.removesuffix(".py")
     in_tests = any(folder in _TESTS or folder in _COPIED for folder in folders)

@@ -1,4 +1,4 @@
-"""What an expression asks for: whether something is empty, which process this is, one entry of a mapping."""
+"""What an expression asks: whether something is empty, which process this is, one entry of a mapping."""
 
 import ast
 from dataclasses import replace
@@ -9,7 +9,7 @@ from forkpoint.source.syntax import last_word
 from forkpoint.source.value import Value
 
 _OF_ALL_ITEMS = frozenset({Origin.LOCAL_DATA, Origin.TIME, Origin.TIMING, Origin.MEMORY})
-"""What is measured or loaded differs in all its entries."""
+"""If one of these differs, it differs in all of its entries."""
 
 
 def item_name(container: str, key: ast.Constant) -> str:
@@ -44,7 +44,9 @@ def is_text(expr: ast.expr) -> TypeGuard[ast.Constant]:
 
 
 def of_one_item(value: Value, key: ast.Constant) -> Value:
-    """`config["steps"]`: that another entry of the mapping depends on the rank or on an exception says nothing of this one."""
+    """`config["steps"]`: that another entry of the mapping depends on the rank or on an exception says nothing about
+    this one.
+    """
     named = is_rank_word(str(key.value))
     kept = frozenset(r for r in value.content if r.origin in _OF_ALL_ITEMS or (named and r.origin is Origin.RANK))
     return value if len(kept) == len(value.content) else replace(value, content=kept)

@@ -20,7 +20,7 @@ from forkpoint.source.syntax import (
 )
 
 _NESTED = 12
-"""Calls that are resolved because another one asks, one inside the other."""
+"""Limit on nested resolutions, in which one call needs another."""
 STARTS_THREADS = frozenset({"Thread", "Timer", "start_new_thread"})
 RUNS_ITS_ARGUMENT = frozenset({"to_thread", "run_in_executor", "submit", "apply_async"}) | STARTS_THREADS
 _BUILTIN = frozenset(dir(str) + dir(list) + dir(dict) + dir(set) + dir(bytes) + dir(int))
@@ -31,8 +31,8 @@ _COMMON = frozenset({
     "load_state_dict", "parameters", "size", "view", "item", "sum", "mean", "numpy", "flush", "join", "next",
     "generate", "sample", "fit", "predict", "evaluate", "transform", "compute", "prepare", "finish", "main", "register", "parse",
 })  # fmt: skip
-"""Method names that many classes have. Without the receiver's class, only those of classes that are called like the
-receiver count: `self.checkpointer.save()`.
+"""Method names that many classes have. If the receiver's class is not known, only classes named like the receiver
+count: `self.checkpointer.save()`.
 """
 _PLAIN = frozenset({
     "run", "start", "stop", "close", "open", "read", "write", "to", "cpu", "cuda", "log", "info", "warning", "error",
@@ -51,17 +51,17 @@ CONTEXT_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")
 class Callees:
     functions: tuple[Function, ...]
     exact: bool
-    """False: one of them, and which is not known."""
+    """False if it is one of them, and it is not known which."""
     implement: Function | None = None
-    """The method that only stands for them, in the class that the object is known to have."""
+    """The abstract method in the class that the object is known to have."""
     instead: tuple[Function, ...] = ()
     """What it may run instead, if the object's class inherits from the one that it is known to have."""
     of_family: bool = False
-    """Where it is not exact: they are methods of classes of one family."""
+    """If not exact: they are methods of classes of one family."""
 
     @property
     def possible(self) -> tuple[Function, ...]:
-        """All that it may run, as far as classes are known."""
+        """All functions that it may run, as far as classes are known."""
         return (*self.functions, *self.instead) if self.exact or self.of_family else ()
 
 
@@ -101,7 +101,7 @@ class Resolver(Elements):
                 yield call, caller
 
     def constructions(self, cls: Class) -> Iterator[tuple[ast.Call, Function]]:
-        """Calls that make an object of this class."""
+        """Calls that create an object of this class."""
         for call, caller in self.calls_of(cls.name.rpartition(".")[2]):
             if self.definition(call.func, caller) is cls:
                 yield call, caller
@@ -116,7 +116,7 @@ class Resolver(Elements):
         return self._sites.get(name, [])
 
     def note(self, call: ast.Call, callees: Callees) -> None:
-        """What a call runs that the source does not write as one."""
+        """Records what a call runs that the source does not write as a call."""
         self._callees[call] = callees
 
     def _resolve(self, call: ast.Call, function: Function) -> Callees:
@@ -142,7 +142,7 @@ class Resolver(Elements):
         return _NONE
 
     def _with_decorators(self, function: Function) -> Callees:
-        """A call of a decorated function also runs what the program's own decorators put around it."""
+        """A call of a decorated function also runs the wrappers of the program's own decorators."""
         around: list[Function] = []
         for decorator in function.decorators():
             named = decorator.func if isinstance(decorator, ast.Call) else decorator
@@ -170,8 +170,8 @@ class Resolver(Elements):
         return known
 
     def _bound(self, func: ast.expr, function: Function) -> tuple[Function, ...]:
-        """What a name stands for that holds a function: `f = partial(save, path)`, `f = save if full else save_part`, a
-        parameter for which all callers pass the same, or an entry of a table of functions.
+        """The function that a name holds: `f = partial(save, path)`, `f = save if full else save_part`, a parameter for
+        which all callers pass the same, or an entry of a table of functions.
         """
         if isinstance(func, ast.Subscript):
             return self._tabled(func.value, function)
@@ -266,7 +266,7 @@ class Resolver(Elements):
         return Callees(tuple(found[:_CANDIDATES]), exact=False, of_family=self._is_family(found))
 
     def _overridden(self, found: Function, cls: Class, name: str) -> Callees:
-        """A method that only stands for those of subclasses is one of those."""
+        """A method that only declares what subclasses implement is replaced by theirs."""
         below = [m for sub in self._below(cls) if (m := sub.methods.get(name)) and not is_abstract(m)]
         if is_abstract(found):
             return Callees(tuple(below), exact=len(below) == 1, implement=found, of_family=True)
@@ -274,7 +274,7 @@ class Resolver(Elements):
         return replace(known, instead=tuple(below)) if below else known
 
     def _of_any(self, classes: tuple[Class, ...], name: str) -> Callees:
-        """The method of an object that has one of these classes, or one that inherits from them."""
+        """The method of an object that has one of these classes, or a subclass of them."""
         own = [(m, cls) for cls in classes if (m := self.method(cls, name)) is not None and not is_property(m)]
         if len(own) == 1:
             return self._overridden(own[0][0], own[0][1], name)
@@ -282,7 +282,7 @@ class Resolver(Elements):
         return Callees(tuple(dict.fromkeys(found)), exact=False, of_family=True)
 
     def _is_family(self, methods: list[Function]) -> bool:
-        """Their classes have a class of the program in common, from which they inherit."""
+        """Their classes inherit from a common class of the program."""
         above = [{m.owner, *self.ancestors(m.owner)} for m in methods if m.owner is not None]
         is_shared = (
             any(isinstance(cls, Class) and all(cls in others for others in above) for cls in above[0])

@@ -1,7 +1,8 @@
 """Whether the data of a call has the same size on all ranks, as far as the source shows it.
 
-A gradient has the size of its parameter, a loss is one number, and `torch.tensor([hits, seen])` has two elements whatever they are.
-What is made of a rank's own data (a batch, a list that grows, a mask) may have any size, and so may what nobody can follow.
+A gradient has the size of its parameter, a loss is one number, and `torch.tensor([hits, seen])` has two elements
+whatever their values. What is made from a rank's own data (a batch, a growing list, a mask) may have any size, and so
+may values that cannot be traced.
 """
 
 import ast
@@ -12,7 +13,7 @@ from forkpoint.source.code import Function
 from forkpoint.source.syntax import Comprehension, argument_for, last_word
 
 _DEPTH = 6
-"""Assignments and calls that are followed."""
+"""Assignments and calls to follow."""
 _CALLERS = 4
 _CARRY_NOTHING = frozenset(
     {"barrier", "monitored_barrier", "backward", "forward", "clip_grad_norm_", "destroy_process_group"}
@@ -38,7 +39,7 @@ _WORLD = ("world", "world_size", "get_world_size")
 
 
 def are_fixed(call: ast.Call, function: Function, analysis: Analysis) -> bool:
-    """Of a call that communicates: what it sends and receives has the same size on all ranks."""
+    """For a call that communicates: what it sends and receives has the same size on all ranks."""
     api = analysis.communication.api(call, function)
     name = last_word(call.func)
     if api is None or api.op in _CARRY_NOTHING or "object" in name:
@@ -48,7 +49,7 @@ def are_fixed(call: ast.Call, function: Function, analysis: Analysis) -> bool:
 
 
 def are_own(call: ast.Call, function: Function, analysis: Analysis) -> bool:
-    """Of a call that communicates: the size of what it sends depends on the rank's own data."""
+    """For a call that communicates: the size of what it sends depends on the rank's own data."""
     api = analysis.communication.api(call, function)
     if api is None or "object" in last_word(call.func):
         return False
@@ -94,7 +95,7 @@ class _Sizes:
                 return False
 
     def _comprehended(self, made: Comprehension, element: ast.expr, function: Function, depth: int) -> bool:
-        """As many as there are parameters or ranks, and each of a fixed size."""
+        """It has as many elements as there are parameters or ranks, each of a fixed size."""
         over = made.generators[0].iter
         counted = (
             isinstance(over, ast.Call)
@@ -148,7 +149,7 @@ class _Sizes:
         return name == "get_world_size"
 
     def _literal(self, expr: ast.expr, function: Function, depth: int) -> bool:
-        """`[hits, seen]` has two elements; of what is in a name, its assignments must say how many."""
+        """`[hits, seen]` has two elements; for a name, its assignments must show how many."""
         if isinstance(expr, ast.List | ast.Tuple):
             return all(
                 not isinstance(e, ast.Starred | ast.List) or self._literal(e, function, depth - 1) for e in expr.elts
@@ -166,6 +167,6 @@ def _holds_parameters(expr: ast.expr) -> bool:
 
 
 def _is_of(element: ast.expr, target: ast.expr) -> bool:
-    """It is made of the loop's own variable alone: `p.grad.view(-1)` of a parameter."""
+    """It depends only on the loop's own variable: `p.grad.view(-1)` of a parameter."""
     names = {n.id for n in ast.walk(element) if isinstance(n, ast.Name)}
     return names <= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)} | {"torch"}

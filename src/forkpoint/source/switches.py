@@ -15,7 +15,7 @@ Needs = frozenset[tuple[str, bool]]
 """Conditions on parameters, as text, and whether they must hold: `("gather", True)`, `("group is None", False)`."""
 _NOTHING: Needs = frozenset()
 _DEPTH = 6
-"""Functions that pass a switch on to the next."""
+"""How many functions may pass a switch on to the next."""
 StepsOf = Callable[[Function], Iterable[tuple[ast.Call, Function | None]]]
 """The calls of a function that communicate, and the function of the program that each of them runs."""
 
@@ -26,7 +26,7 @@ class Switches:
         self._steps = steps
         self._needs: dict[Function, Needs] = {}
         self._silent: set[Function] = set()
-        """Functions in which all that could communicate is switched off."""
+        """Functions in which everything that could communicate is switched off."""
 
     def is_off(self, call: ast.Call, callee: Function) -> bool:
         """What the call passes keeps the function from communicating."""
@@ -34,7 +34,7 @@ class Switches:
         return callee in self._silent or any(_outcome(text, call, callee) is (not holds) for text, holds in needs)
 
     def _of(self, function: Function, depth: int) -> Needs:
-        """What must hold of the parameters at each call in it that communicates."""
+        """What must hold for the parameters at each call in it that communicates."""
         known = self._needs.get(function)
         if known is None:
             self._needs[function] = _NOTHING
@@ -55,7 +55,7 @@ class Switches:
         return frozenset((text, holds) for text, holds in found if text.removesuffix(" is None") in plain)
 
     def _passed_on(self, call: ast.Call, callee: Function, depth: int) -> Needs:
-        """`store(x, gather=gather)`: what the next function needs, it needs from this one's caller."""
+        """`store(x, gather=gather)`: what the next function needs, this one needs from its caller."""
         found: set[tuple[str, bool]] = set()
         for text, holds in self._of(callee, depth):
             name = text.removesuffix(" is None")
@@ -74,7 +74,7 @@ class Switches:
         return found
 
     def _constant_parameters(self, function: Function) -> set[str]:
-        """Those that the function does not set itself."""
+        """Parameters that the function does not assign."""
         return set(function.params) - set(self._resolver.assigned(function))
 
 
@@ -90,8 +90,8 @@ def left_before(call: ast.Call, function: Function) -> list[tuple[ast.expr, bool
 
 
 def _outcome(text: str, call: ast.Call, callee: Function) -> bool | None:
-    """Whether a condition on a parameter holds for this call; None if the source does not show it. What `**given` contains is
-    not known, and is taken to leave the parameter as it is.
+    """Whether a condition on a parameter holds for this call; None if the source does not show it. The content of
+    `**given` is not known, and is assumed to leave the parameter unchanged.
     """
     name = text.removesuffix(" is None")
     given = argument_for(name, call, callee) or default_of(name, callee)

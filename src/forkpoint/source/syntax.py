@@ -1,4 +1,4 @@
-"""Small questions about pieces of syntax: names, arguments, decisions, and what encloses a node."""
+"""Small questions about syntax nodes: names, arguments, decisions, and what encloses a node."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _PARSES = frozenset({
     "groups", "split", "rsplit", "strip", "lower", "upper", "replace", "partition", "index", "literal_eval", "strptime",
     "fromisoformat", "Version", "parse",
 })  # fmt: skip
-"""Calls that only take a text or a setting apart."""
+"""Calls that only parse a text or a setting."""
 
 # calls and functions
 
@@ -240,7 +240,7 @@ _NAMES = frozenset({"name", "key", "k", "path", "file", "filename", "fname", "fi
 
 
 def is_over_names(loop: Loop | Comprehension) -> bool:
-    """Its elements are texts, judging by what the loop calls them: those can be sorted."""
+    """Its elements are strings, judging by the loop variable's name: those can be sorted."""
     if isinstance(loop, ast.While | Comprehension) or not isinstance(loop.target, ast.Name):
         return False
     return loop.target.id.lower().rpartition("_")[2] in _NAMES
@@ -352,7 +352,7 @@ def tests_of(node: DecidingNode) -> tuple[ast.expr, ...]:
 
 
 def assumed(test: ast.expr, *, holds: bool) -> set[tuple[str, bool]]:
-    """What is known where a condition holds, or does not: `(text, whether it is true)` of its parts."""
+    """What is known if a condition holds, or does not: `(text, whether it is true)` of its parts."""
     match test:
         case ast.UnaryOp(op=ast.Not()):
             return assumed(test.operand, holds=not holds)
@@ -372,7 +372,7 @@ def is_flag(test: ast.expr) -> bool:
 
 
 def is_raised_on_all_ranks(handler: ast.ExceptHandler, tried: Sequence[ast.stmt] = ()) -> bool:
-    """What it catches is usually raised on all ranks, not on one. A body that only takes a text apart raises for the same
+    """What it catches is usually raised on all ranks, not on one. A body that only parses a text raises for the same
     texts everywhere.
     """
     calls = [n for statement in tried for n in ast.walk(statement) if isinstance(n, ast.Call)]
@@ -382,6 +382,6 @@ def is_raised_on_all_ranks(handler: ast.ExceptHandler, tried: Sequence[ast.stmt]
         return False
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     names = {last_word(t) for t in types}
-    # Beside errors of the program, these are some, too; alone they can be this rank's data.
+    # Together with errors of the program, these count too; alone they can be caused by this rank's data.
     others = names - {"ValueError", "IndexError"}
     return bool(others) and others <= _SAME_ON_ALL_RANKS

@@ -23,7 +23,7 @@ class Reason:
     expression: str
     text: str
     of_amount: bool = False
-    """It is about how much there is. What is made of that, element by element, is as much."""
+    """It is about how much there is. Whatever is computed from it element by element has the same amount."""
 
     @property
     def key(self) -> tuple[int, str, int, str]:
@@ -52,7 +52,7 @@ class Value:
     sorted_params: frozenset[str] = frozenset()
     """It depends on these parameters, but not on the order of their elements."""
     is_container: bool = False
-    """A list, dictionary or set made here: whether it is true says how many elements it has, not what they are."""
+    """A list, dictionary or set made here: its truth value depends on the number of its elements, not on their values."""
     parts: tuple["Value", ...] = ()
     """The elements, if it is a tuple."""
 
@@ -80,7 +80,7 @@ MADE_EQUAL = Value(equal=True, made=True)
 def join(*values: Value) -> Value:
     if not values:
         return EQUAL
-    # Most values are constants: they add nothing.
+    # Most values are constants, which add nothing.
     others = [v for v in values if v is not EQUAL]
     if len(others) < 2 or all(v is others[0] for v in others):
         found = others[0] if others else EQUAL
@@ -162,7 +162,7 @@ def combined(*values: Value) -> Value:
 
 
 def in_sorted_order(value: Value) -> Value:
-    """After sorting: order does not differ, whatever is passed for its parameters."""
+    """After sorting, the order does not differ, whatever is passed for its parameters."""
     return replace(
         value,
         content=frozenset(r for r in value.content if r.origin is not Origin.ORDER),

@@ -1,4 +1,6 @@
-"""Capture + source -> SourceFacts: what the source says of the lines at which ranks were seen, before anybody is judged."""
+"""Capture + source -> SourceFacts: what the source shows about the lines at which ranks were seen, before anything is
+judged.
+"""
 
 import ast
 import builtins
@@ -58,7 +60,7 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
 def _places(
     places: list[_SeenPlace], analysis: Analysis, holds: Callable[[ast.Call, Function, Analysis], bool]
 ) -> frozenset[Lines]:
-    """Where this holds for every call that communicates."""
+    """The places at which this holds for every call that communicates."""
     return frozenset(one.lines for one in places if _all_at(one.chain, analysis, holds))
 
 
@@ -73,7 +75,7 @@ def _find_places(capture: Capture, flow: ProgramFlow) -> list[_SeenPlace]:
 
 
 def _all_at(chain: Chain, analysis: Analysis, holds: Callable[[ast.Call, Function, Analysis], bool]) -> bool:
-    """It holds for every call on this line that communicates, and there is one."""
+    """This holds for every call on this line that communicates, and there is at least one."""
     function, line = chain[-1].function, chain[-1].line
     calls = [c for c in function.calls if c.lineno <= line <= (c.end_lineno or c.lineno)]
     made = [c for c in calls if analysis.communication.api(c, function) is not None]
@@ -96,7 +98,7 @@ def _names_no_group(call: ast.Call, function: Function, analysis: Analysis) -> b
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks whose last line comes from a place that those who wait cannot have passed.
+# Ranks whose last line comes from a place that the waiting ranks cannot have passed.
 
 
 def _other_ways(words: _Words, places: list[_SeenPlace], flow: ProgramFlow) -> Iterator[OtherWay]:
@@ -124,7 +126,9 @@ def _on_the_way(words: _Words, places: list[_SeenPlace], flow: ProgramFlow) -> I
 
 
 def _only_this_side_says(said: list[Spoken], waiting: list[list[Spoken]], flow: ProgramFlow) -> bool:
-    """Those who wait did not print this message as often, and would have: they print in the same way, and not by their role."""
+    """The waiting ranks did not print this message as often, although they would have: they print in the same way, and
+    not according to their role.
+    """
     message = said[-1].message
     own, prints = sum(s.message is message for s in said), last_word(message.call.func)
     fewer = all(sum(s.message is message for s in theirs) < own for theirs in waiting)
@@ -143,8 +147,8 @@ def _is_by_role(chain: Chain, flow: ProgramFlow) -> bool:
 
 
 def _how(last: Spoken, peers: Chain, missing: list[Turn], flow: ProgramFlow) -> str | None:
-    """How the rank that printed this line last had gone on without the call of its peers; None if it may still come, or if they wait
-    in a library that the source does not contain.
+    """How the rank that printed this line last continued without the call of its peers; None if it may still come, or
+    if they wait in a library that the source does not contain.
     """
     target = flow.state_of(peers)
     if target is None or flow.op_at(target) is None or isinstance(target[1].node, ast.With | ast.AsyncWith):
@@ -159,14 +163,14 @@ def _how(last: Spoken, peers: Chain, missing: list[Turn], flow: ProgramFlow) -> 
 
 
 def _printed_at(last: Spoken, peers: Chain, flow: ProgramFlow) -> Chain:
-    """The lines that led to this one: those of the peers, as far as nobody else in the source calls what printed it."""
+    """The lines that led to this one: those of the peers, unless something else in the source calls what printed it."""
     own = flow.places.chain(stack_of(last, flow))
     shared = next((n for n, line in enumerate(peers) if own and line.function is own[0].function), 0)
     return (*peers[:shared], *own)
 
 
 def _makes_another_call_first(after: Chain, target: State, flow: ProgramFlow) -> bool:
-    """On every way from this line to the call the program communicates elsewhere, or there is no way."""
+    """On every way from this line to the call, the program communicates elsewhere, or there is no way."""
     start = flow.state_of(after)
     if start is None:
         return False

@@ -32,7 +32,9 @@ _UNKNOWN_TIMEOUT_MS = 1_800_000
 CLOCKS_APART_NS = 10 * _NS
 """Clocks of two hosts may differ by this much; only a longer time difference proves an order."""
 _OUTSTANDING = 16
-"""Calls of one group that a program has made and not waited for: more than gradients in buckets, whose calls gloo makes one by one."""
+"""Calls of one group that a program can have issued without waiting for them: more than gradients in buckets, whose calls gloo
+makes one by one.
+"""
 _ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
 
 
@@ -94,7 +96,9 @@ class _Admission:
         self._choice = choice
 
     def _put(self, aside: Iterable[tuple[int, str]], behind: Mapping[int, int] = _NOT_COUNTED) -> None:
-        """Sets dumps aside, by index, each with its reason. `behind`: by how many calls the dump of it that is kept goes beyond it."""
+        """Sets dumps aside, by index, each with its reason. `behind`: by how many calls the kept dump of the same rank goes
+        further.
+        """
         left = np.ones(len(self.kept), np.bool_)
         for at, why in aside:
             trace = self.kept[at]
@@ -183,8 +187,8 @@ def _other_world(trace: RankTrace, size: int) -> str:
 
 
 def _find_runs(traces: Traces) -> list[Ints]:
-    """Dumps grouped into runs, in order of time: apart only where something proves it. Dumps without entries have no times
-    and belong to no run.
+    """Dumps grouped into runs, in order of time: separate only if something proves it. Dumps without entries have no times and
+    belong to no run.
     """
     first, last = traces.heads["first_ns"], traces.heads["last_ns"]
     timed = np.flatnonzero(first)
@@ -222,8 +226,8 @@ def _timeouts(trace: RankTrace) -> Iterator[int]:
 
 
 def _split_by_repetition(run: Ints, traces: Traces) -> list[Ints]:
-    """Two dumps of one rank of which the newer begins with numbers that the older has: what begins after the older one's last entry is
-    from the newer run.
+    """Two dumps of one rank, of which the newer starts with numbers that the older has: what starts after the older one's last
+    entry is from the newer run.
     """
     first, last, ranks = traces.heads["first_ns"], traces.heads["last_ns"], traces.ranks
     copies = [run[ranks[run] == rank] for rank in np.unique(ranks[run]).tolist()]
@@ -257,7 +261,7 @@ def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
             known = group.members or group.desc == "default_pg"  # gloo does not record who belongs to other groups
             done = group.collectives.last_done if group.collectives and known else None
             if done and all(s.op in SYNCHRONISING for s in done.signatures):
-                # gloo does not record when a call was done; those far behind the last one were before that was made.
+                # gloo does not record when a call was done; calls far behind the last one were done before that was made.
                 seq, ns = (
                     (done.seq, done.completed_ns) if done.completed_ns else (done.seq - _OUTSTANDING, trace.last_ns)
                 )

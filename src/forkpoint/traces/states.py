@@ -87,12 +87,12 @@ _BATCH = "batch_isend_irecv"
 
 
 class OmittedMarkers(Struct, frozen=True):
-    """Messages of batches whose marker is not in a dump that leaves out what is done."""
+    """Messages of batches whose marker is missing from a dump without finished ops."""
 
     done: tuple[int, ...] = ()
-    """Their rows, where the batch is done: its marker was left out, while messages themselves are never taken off the list."""
+    """Rows of messages whose batch is done: its marker was omitted, while messages themselves are never removed from the list."""
     is_unclear: bool = False
-    """Of some it is not known whether their batch is done, or was just being put together."""
+    """For some of them it is not known whether their batch is done, or was just being assembled."""
 
 
 def leaves_out(columns: DumpColumns) -> bool:
@@ -101,8 +101,8 @@ def leaves_out(columns: DumpColumns) -> bool:
 
 
 def omitted_markers(columns: DumpColumns, messages: MessageRows) -> OmittedMarkers:
-    """A message on its own is in such a dump only while it is pending. So this is asked of groups in which the program sends in batches,
-    as markers, messages of one number or stacks show; where nothing tells, it is not clear.
+    """A single message is in such a dump only while it is pending. So this concerns groups in which the program sends in batches,
+    as markers, messages with equal numbers or stacks show; if nothing shows it, the answer is unclear.
     """
     if not leaves_out(columns) or not messages.is_message.any():
         return OmittedMarkers()
@@ -134,7 +134,7 @@ def _calls_batch(columns: DumpColumns, row: int) -> bool | None:
 
 
 def _messages_completed(columns: DumpColumns, messages: MessageRows, rows: Ints) -> int | None:
-    """The group's counter of finished batches; None where the group has collectives, too, which use the same counter."""
+    """The group's counter of finished batches; None if the group has collectives, too, which use the same counter."""
     status = columns.header.status.get(int(columns.pg_id[rows[-1]]))
     only_messages = bool(messages.of_p2p[rows].all()) and not columns.collective_seq[rows].any()
     return status.last_completed if status is not None and only_messages else None

@@ -41,7 +41,7 @@ forkpoint has read the evidence of a distributed PyTorch job that hung or failed
 without a model. Its verdict is a claim like any other: test it. If checked facts contradict it, or support another answer
 better, forkpoint says so and shows your answer beside its own.
 
-Call `brief` first: it holds the verdict, what speaks for and against it, where all ranks stand, what logs say side by side and
+Call `brief` first: it holds the verdict, the evidence for and against it, where all ranks are, what logs say side by side and
 the source of these places. Mostly that is enough: answer then. Ask at most one or two more questions, about what it leaves open
 (`more` has the rest of an answer; all arguments are optional). If your answer differs from the verdict, `submit_hypothesis`
 checks your claims: each comes back supported, contradicted or unverifiable.

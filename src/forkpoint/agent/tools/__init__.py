@@ -30,7 +30,3 @@ TOOLS: tuple[Tool, ...] = (
     EXPLAIN,
     SIMILAR,
 )
-
-
-def tool_named(name: str) -> Tool | None:
-    return next((tool for tool in TOOLS if tool.name == name), None)

@@ -7,8 +7,9 @@ from itertools import chain
 from forkpoint.agent.case import Tool, Wire
 from forkpoint.brief.case import Case, Fact, QuestionRefused
 from forkpoint.brief.naming import answer, fact, paragraphs
+from forkpoint.brief.verdict import tell_claim
 from forkpoint.judge.hypotheses import find_refused
-from forkpoint.model.verdict import Evidence, Hypothesis
+from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -42,14 +43,6 @@ def _surviving(case: Case) -> Iterator[Fact]:
             ("what decides", hypothesis.decides),
         ]
         yield from (fact(case, where, f"{what}: {text}") for what, text in told if text)
-
-
-def tell_claim(hypothesis: Hypothesis) -> str:
-    """`divergent-path of rank 3`."""
-    sides = " or ".join(name_ranks(side, _RANGES) for side in hypothesis.sides[:_SHOWN])
-    who = name_ranks(hypothesis.suspects, _RANGES) if hypothesis.suspects else sides
-    other = f" (or {', '.join(hypothesis.alternatives)})" if hypothesis.alternatives else ""
-    return f"{hypothesis.cause}{other} of {who or 'nobody in particular'}"
 
 
 def _cited(evidence: Sequence[Evidence], numbers: dict[Evidence, str]) -> str:

@@ -1,6 +1,6 @@
-"""Lines that the program itself printed, at the beginning and at the end of a log: what ranks can be compared by.
+"""Lines that the program itself printed, at the beginning and at the end of a log, by which ranks can be compared.
 
-Lines of torch, NCCL and launchers are left out, and so are warnings and tracebacks with all that belongs to them.
+Lines of torch, NCCL and launchers are left out, and so are warnings and tracebacks with everything that belongs to them.
 """
 
 import re
@@ -11,16 +11,16 @@ from forkpoint.evidence.text import clean
 from forkpoint.model.log import PrintedLine
 
 _FIRST, _LAST = 60, 120
-"""Of one rank's log."""
+"""Lines kept at the beginning and at the end of one rank's log."""
 _OF_MANY = 8
-"""Times as many where several ranks share a log."""
+"""Factor if several ranks share a log."""
 _OF_LIBRARIES = re.compile(
     r"\[[IWEF]\d{3,4} \d\d:|^[IWE]\d{4} \d\d:| NCCL (?:INFO|WARN) |^NCCL version|\w+Warning: |^\s|^[*=-]{5}|^\[\d+\]:$"
 )
 _ERROR = re.compile(
     r"^Traceback|^terminate called|^Fatal Python error|^Exception raised from|^#\d|^frame #|Exception Group Traceback"
 )
-"""Begins something of many lines."""
+"""Starts an error of several lines."""
 _TIMED = re.compile(r"^.{0,40}\d\d:\d\d(?::\d\d)?")
 
 
@@ -36,7 +36,7 @@ def keep_printed(
 
 def _read(numbered: Iterable[tuple[int, str]], rank_of: Callable[[ParsedLine], int | None]) -> Iterator[PrintedLine]:
     in_error: set[int | None] = set()
-    """Ranks whose traceback goes on: until their next line with a time."""
+    """Ranks inside a traceback: until their next line with a time."""
     for number, text in numbered:
         line = parse_line(text)
         if not line.message.strip() or line.from_c10:

@@ -33,14 +33,14 @@ _OWN_WORD = re.compile(
     rf"{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?(?:[Rr]ank|RANK)[ _:=#-]{{0,2}}(\d{{1,7}})"
     r"(?:[\])>:|]| [|-]| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
 )
-"""How programs begin their own lines: a time, a level, a logger, `[rank 2]` or `rank 2:`."""
+"""How programs start their own lines: with a time, a level, a logger, `[rank 2]` or `rank 2:`."""
 _ABOUT = r"(?i:for|from|of|by|to|with|on|at|and|lost|missing|peer)\b"
 _BRACKETED = re.compile(
     rf"{_STAMP.removesuffix('?')}{_LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}} {{1,4}}){{0,2}}"
     r"[\[(<](?:global )?(?:[Rr]ank|RANK)[ _:=#-]{0,2}(\d{1,7})[\])>]"
 )
-"""In brackets it may also follow names, after a time: `2026-11-18 02:29:08,168 callbacks [rank 0] ...`. Not words that tell of another
-rank: `waiting for [rank 0]`.
+"""In brackets it may also follow names after a time: `2026-11-18 02:29:08,168 callbacks [rank 0] ...`. Words about another rank
+do not count: `waiting for [rank 0]`.
 """
 _COLUMN = re.compile(
     rf"{_STAMP}{_LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}}[ |:]{{1,3}}){{0,2}}?"
@@ -57,7 +57,7 @@ _INTRODUCTION = re.compile(
 )
 """`this is rank 2 of 8`, `running as rank 2/8`; at the beginning of a message `rank 2/8: rendezvous`, `rank 2 of 8 starts`"""
 _A_COLUMN = 3
-"""Lines: of fewer nothing shows that a number stands in each."""
+"""Minimum number of lines: with fewer, nothing shows that each contains such a number."""
 _HEAD = 512
 _ALL_UP_TO = 1 << 24
 _EVERY = 64
@@ -67,7 +67,7 @@ _MANY = 64
 _WORKERS_AT_MOST = 1024
 _TIME_LINES = 200
 _LAST = 40
-"""Lines at the end of a log that are kept."""
+"""Number of lines kept at the end of a log."""
 _SHOWN = 200
 _BEGINNING = 1 << 15
 _ENDS = 1 << 13
@@ -117,9 +117,9 @@ class LogSpeakers:
         """Ranks that the program's own prefixes name."""
         self._introduced: set[int] = set()
         self._looked = 0
-        """Lines of the beginning that have a time, or all if none has."""
+        """Lines at the beginning that have a time, or all if none has."""
         self._numbers: dict[str, list[int]] = {}
-        """By form: the numbers at the beginning of lines, in their order."""
+        """By form: the numbers at the start of lines, in order."""
         self._sizes: set[int] = set()
         self._once = once
         self._bytes = 0
@@ -176,13 +176,15 @@ class LogSpeakers:
 
     @property
     def only_program_rank(self) -> int | None:
-        """The rank that the program names in its own prefixes or introduces itself as, if it is one alone."""
+        """The rank that the program names in its own prefixes or introduces itself as, if there is only one."""
         named = self._words or self._introduced or (set(self._numbers[self._column]) if self._column else set())
         return next(iter(named)) if len(named) == 1 and not self._own else None
 
     @property
     def calls_itself(self) -> int | None:
-        """The one number that every line of the program begins with, however few they are: a rank only if other files confirm it."""
+        """The one number that every line of the program starts with, however few lines there are: a rank only if other files
+        confirm it.
+        """
         named = [
             numbers for numbers in self._numbers.values() if len(numbers) == self._looked and len(set(numbers)) == 1
         ]
@@ -197,13 +199,14 @@ class LogSpeakers:
 
     @cached_property
     def _column(self) -> str | None:
-        """The form in which the program puts its rank into its lines."""
+        """The form in which the program writes its rank into its lines."""
         form = max(self._numbers, key=lambda one: len(self._numbers[one]), default=None)
         return form if form and self._are_ranks(form, self._numbers[form]) else None
 
     def _are_ranks(self, form: str, numbers: list[int]) -> bool:
-        """They are just those of the ranks that torch's own lines name, and ranks take turns: steps would only grow. Where most lines
-        have one, they count from 0, and torch may name only some of them. `2/8` tells how many there are, and does not change in the log of one rank.
+        """The numbers are exactly those of the ranks that torch's own lines name, and ranks take turns: steps would only grow. If
+        most lines have one, they count from 0, and torch may name only some of the ranks. In `2/8` the 8 is the number of
+        ranks, and the 2 does not change in the log of one rank.
         """
         often = len(numbers) >= _A_COLUMN and 5 * len(numbers) >= 4 * self._looked
         if form == "of" and len(self._sizes) == 1 and often:

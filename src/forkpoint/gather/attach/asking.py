@@ -38,7 +38,7 @@ class Answer:
     stacks: str | None = None
     """The file with its stacks."""
     no_stacks: str = ""
-    """Why the one who gave the recorder gave no stacks."""
+    """Why the source that gave the recorder's content gave no stacks."""
     groups: tuple[ProcessGroup, ...] = ()
     refused: tuple[str, ...] = ()
     """Each way that failed, with the reason."""
@@ -181,7 +181,7 @@ def _keep(rank: int, told: GuardAnswer, spool: Spool, *, stacks: bool) -> Answer
 class PipedDumps:
     dumps: Mapping[int, Dump]
     why_not: Mapping[int, str]
-    """Of ranks that have a pipe, and no dump."""
+    """For ranks that have a pipe but gave no dump."""
 
 
 def ask_pipes(ranks: Sequence[LiveRank], spool: Spool, proc: str = PROC) -> PipedDumps:
@@ -195,7 +195,7 @@ def ask_pipes(ranks: Sequence[LiveRank], spool: Spool, proc: str = PROC) -> Pipe
 
 
 def find_pipes(ranks: Sequence[LiveRank]) -> list[Pipes]:
-    """Only these ranks are asked: a pipe stays behind when its rank has ended."""
+    """Only these ranks are asked: a pipe remains after its rank has ended."""
     sharing: dict[str, list[LiveRank]] = {}
     for rank in ranks:
         if rank.environ.get(_PIPE):
@@ -216,7 +216,7 @@ def _prefixes(ranks: Sequence[LiveRank]) -> tuple[str, ...]:
 
 
 def _why_not_its_own(rank: LiveRank, running: Sequence[LiveRank], proc: str) -> str | None:
-    """Pipes and dumps are named after the rank alone, so that two jobs of one user may have one name for both."""
+    """Pipes and dumps are named by rank only, so two jobs of one user may use the same name for both."""
     pipe = _pipe_of(rank)
     if pipe is not None and _is_of_another(pipe, rank.pid, proc):
         return f"{pipe} is read by another process: a later job made a pipe of that name"
@@ -232,7 +232,7 @@ def _why_not_its_own(rank: LiveRank, running: Sequence[LiveRank], proc: str) -> 
 
 
 def _is_of_another(pipe: Path, pid: int, proc: str) -> bool:
-    """Torch keeps the pipe open that it has made."""
+    """Torch keeps open the pipe that it created."""
     try:
         own = pipe.stat()
         opened = [path.stat() for path in (Path(proc) / str(pid) / "fd").iterdir() if path.exists()]

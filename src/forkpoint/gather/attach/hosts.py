@@ -25,7 +25,7 @@ _SCRIPT = (
     f"{SAY_BEGIN}; "
     "IFS= read -r python; IFS= read -r seconds; IFS= read -r job; IFS= read -r stacks; "
     'set --; test -z "$job" || set -- --job "$job"; test "$stacks" = yes || set -- "$@" --no-stacks; '
-    # What nobody waits for any longer must not stay on the node.
+    # Whatever nobody waits for any longer must not keep running on the node.
     'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
     'exec $limit "$python" -m forkpoint attach --send "$@"'
 )

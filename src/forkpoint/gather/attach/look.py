@@ -3,9 +3,9 @@
 Looks are about a second apart. A rank has moved if its recorder advanced, or, if that cannot be read, if it has left the
 communication call that it was in. The last look is what gets diagnosed.
 
-What takes longer than a look is done beside the looks, and is not waited for beyond a limit: dumps through pipes (torch looks
-at its pipe once a second), and native frames, for which py-spy reads the symbols of all libraries of a rank. What is missing
-then is said.
+Whatever takes longer than a look runs in parallel, and is awaited only up to a limit: dumps through pipes (torch checks its pipe
+once a second), and native frames, for which py-spy reads the symbols of all libraries of a rank. The report says what is missing
+then.
 """
 
 import logging
@@ -39,10 +39,10 @@ _NATIVE_WITHIN_S = 5.0
 _NATIVE_AT_MOST = 16
 """Ranks whose native frames are read."""
 _OPEN = (Shape.PYTHON, Shape.UNKNOWN, Shape.LOCK)
-"""What Python's frames leave open: a built-in that blocks, and the thread that holds a lock, are seen in native frames only."""
+"""What Python's frames leave open: a built-in that blocks, and the thread that holds a lock, are visible in native frames only."""
 
 _BLOCKING_WAIT = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
-"""With these, NCCL's waits sleep for a millisecond and look again."""
+"""With these, NCCL's waits sleep for a millisecond and check again."""
 
 _log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Looker:
     stacks: bool = True
     """Whether py-spy may stop the processes for a moment."""
     tell: Callable[[RankSeen], None] = field(default=lambda _seen: None)
-    """Called for each rank when it has been asked the first time, and when its pipe has given something."""
+    """Called for each rank after it was first asked, and when its pipe has delivered something."""
 
     def look_around(self, pauses_s: Sequence[float] = PAUSES_S) -> Seen:
         began = time.monotonic()
@@ -167,10 +167,10 @@ class Looker:
         return _left_calls(looks) | (frozenset[int]() if polls else _woken(looks))
 
     # -----------------------------------------------------------------------------------------------------------------
-    # Beside the looks.
+    # In parallel to the looks.
 
     def _ask_pipes(self, look: Look) -> Look:
-        """With the dumps of those ranks that have a pipe, and nobody else who answers."""
+        """With the dumps of those ranks that have a pipe and answer in no other way."""
         asked = self._with_pipes(look, [rank for rank in self.job.ranks if look.ranks[rank.rank].answer.dump is None])
         for rank, seen in asked.ranks.items():
             if seen != look.ranks[rank]:
@@ -218,7 +218,7 @@ class Looker:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What was obtained from ranks, put together.
+# Combining what was obtained from ranks.
 
 _PIPE, _PY_SPY = "pipe", "py-spy"
 _NO_RECORDER = "no recorder"
@@ -230,7 +230,7 @@ def _stacks_name(rank: int) -> str:
 
 
 def _ask_again(rank: LiveRank, spool: Spool, first: Answer) -> Answer:
-    """Nothing that was not answered in the first look: each question without an answer takes seconds."""
+    """Asks nothing again that was not answered in the first look: each unanswered question takes seconds."""
     if first.dump is None:
         return Answer(rank.rank, refused=first.refused)
     answer = ask_rank(rank, spool, stacks=not first.no_stacks)
@@ -255,7 +255,9 @@ def _without_dump(seen: RankSeen, why: str) -> RankSeen:
 
 
 def _without_foreign(look: Look) -> Look:
-    """A home that machines share has one name for the dumps of two jobs: what another program has written there is no evidence."""
+    """On a home directory shared by machines, dumps of two jobs can have the same name: what another program wrote there is not
+    evidence.
+    """
     stacks, ranks = look.stacks(), dict(look.ranks)
     for trace in look.traces:
         written, runs = trace.script, _script(stacks.get(trace.rank, ()))
@@ -267,7 +269,7 @@ def _without_foreign(look: Look) -> Look:
 
 
 def _script(stack: Stack) -> str | None:
-    """As `RankTrace.script`, of a rank that runs."""
+    """Like `RankTrace.script`, for a rank that is running."""
     outermost = next((frame for frame in reversed(stack) if is_python(frame)), None)
     return outermost.filename if outermost and outermost.name == "<module>" else None
 
@@ -331,8 +333,8 @@ def _left_calls(looks: Sequence[Look]) -> frozenset[int]:
 
 
 def _woken(looks: Sequence[Look]) -> frozenset[int]:
-    """All ranks, if each of them woke again and again: a loop of short steps comes back to the same lines. Where a rank does not
-    come, those that wait for it do not wake, except for py-spy.
+    """All ranks, if each of them woke again and again: a loop of short steps returns to the same lines. If a rank does not come,
+    those that wait for it do not wake, except for py-spy.
     """
     first, last = looks[0], looks[-1]
     most = _BY_PY_SPY * (len(looks) - 1) + _BY_OTHERS
@@ -351,7 +353,7 @@ def _python(stack: Stack) -> Stack:
 
 
 def _pending(looks: Sequence[Look]) -> frozenset[int]:
-    """Ranks whose recorder has a pending call in every look: with NCCL the host goes on and waits elsewhere. A recorder that
+    """Ranks whose recorder has a pending call in every look: with NCCL the host continues and waits elsewhere. A recorder that
     was read only once, because its pipe did not answer again, counts if the rank's stack never changed.
     """
     told: dict[int, list[bool]] = {}

@@ -1,14 +1,15 @@
 """Ranks took different control flow: one side skipped, added or replaced a collective, or left the loop.
 
 What it looks like
-    At one slot the members of a group issued different operations, or the same operation from different lines; or one
-    side's ops are those of the others a few slots off; or a rank handled one exception, raised another and left while
-    others wait; or ranks had issued different numbers of calls by the end of the same training step, where steps are told. gloo ends a
-    rank that gets more bytes than it waits for: its log then says in which line it stood, and the others' dumps that
-    they were elsewhere. A rank may also wait in the call of an `except` or `finally`; its log tells which exception led
-    it there. One decision can part ranks in several groups of one kind at the same number (the rows of a mesh): they are counted
-    and named together. Or all ranks wait but the only one without a dump, which lives and alone has logged that it stops
-    or leaves something out. Without dumps: every rank's stack or traceback is in a communication call, and most are at one line.
+    In one slot the members of a group issued different operations, or the same operation from different lines; or one
+    side's ops are those of the others shifted by a few slots; or a rank handled one exception, raised another and left while
+    others wait; or ranks had issued different numbers of calls at the end of the same training step, if steps are reported.
+    gloo aborts a rank that receives more bytes than it expects: its log then shows the line it was in, and the others' dumps
+    show that they were elsewhere. A rank may also wait in a call inside an `except` or `finally`; its log shows which
+    exception led there. One decision can part ranks in several groups of one kind at the same number (the rows of a mesh):
+    they are counted and named together. Or all ranks wait except the only one without a dump, which is alive and alone has
+    logged that it stops or skips something. Without dumps: every rank's stack or traceback is in a communication call, and
+    most are at the same line.
 
 Why it happens
     A branch, a loop count or an exception that depends on the rank or on its local data: a rank-0-only metric that
@@ -16,14 +17,14 @@ Why it happens
 
 What rules it out
     The same calls in another order (order-inversion). The same line with other sizes (metadata-mismatch). A rank that
-    only has not come yet, with its ops in step so far (host-stall). A process that was killed (rank-lost). Two threads that
-    share a group (order-inversion). Nobody is named where the odd call of one group is the usual one of a group beside it, where two
-    ranks say that they leave, or where, by stacks alone, ranks behind may have brought other sizes: gloo ends a process for
-    that in all_reduce and all_gather, and completes other calls on ranks that brought less.
+    has not come yet, with its ops in step so far (host-stall). A process that was killed (rank-lost). Two threads that
+    share a group (order-inversion). Nobody is named if the odd call of one group is the usual one of a neighbouring group,
+    if two ranks log that they leave, or if, judging by stacks alone, the ranks behind may have used other sizes: gloo aborts
+    a process for that in all_reduce and all_gather, and completes other calls on ranks that sent less.
 
 Fix
-    Make the decision on all ranks alike: reduce or broadcast the condition before the branch, move the collective out
-    of it, agree on the number of steps, and let one rank's exception stop all.
+    Make the decision the same on all ranks: reduce or broadcast the condition before the branch, move the collective out
+    of it, agree on the number of steps, and let one rank's exception stop all ranks.
 """
 
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ from forkpoint.judge.cite import (
     live_stack,
     verb,
 )
-from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.judge.departures import Departure, cite_end, find_departed, missing_from
 from forkpoint.judge.handling import Handling, find_handling
 from forkpoint.judge.late_ranks import find_gave_up
 from forkpoint.judge.left_waiting import find_ended_early, find_left_waiting
@@ -99,7 +100,7 @@ from forkpoint.model.world import name_ranks
 
 NAME = "divergent-path"
 _LIVES = frozenset({LogKind.DUMPED, LogKind.DUMP_SIGNAL})
-"""Words of a process that runs: its recorder was asked."""
+"""Lines that only a running process prints: its recorder was asked to dump."""
 _ALL_MAKE_GROUPS = Fix("call new_group on all ranks, members or not, in the same order")
 
 
@@ -138,7 +139,7 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 
 def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
-    """What recorded calls show, with stacks and logs beside them."""
+    """What recorded calls show, supported by stacks and logs."""
     if handling := find_handling(divergence, incident):
         return _led_aside(divergence, handling, incident)
     if _is_other_path(divergence, incident):
@@ -155,7 +156,7 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
 
 
 def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
-    """All but one rank wait, that one has no dump here, lives, and alone has said that it stops or leaves something out."""
+    """All ranks but one wait; that one has no dump here, is alive, and alone has logged that it stops or skips something."""
     notice = find_lone_notice(incident)
     missed = divergence.how is PartingKind.ABSENCE and divergence.channel is None and len(divergence.unknown) == 1
     if notice is None or not missed or divergence.unknown != (notice.rank,) or not hang_is_shown(incident):
@@ -171,7 +172,7 @@ def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
 
 
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
-    """Where no vote of dumps tells who differs, stacks of the other members may, or a rank may have said so itself."""
+    """If a vote of dumps does not tell who differs, the stacks of the other members may, or a rank may have logged it."""
     by_words = find_odd_by_words(divergence, incident)
     by_vote, by_stacks = find_odd_in_all(divergence, incident) or by_words, find_odd_seen(divergence, incident)
     words = None if by_vote or by_stacks else find_last_words(divergence.sides, incident)
@@ -211,7 +212,7 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _is_one_line(divergence: Divergence) -> bool:
-    """The calls of a ring, of which each is in another group, come from one line: a loop over groups, whose order may be what differs."""
+    """The calls of a ring, each in another group, come from one line: a loop over groups, whose order may be what differs."""
     places = [user_frames(c.stack)[:1] for c in divergence.cohorts if c.stack]
     return divergence.channel is None and len(places) > 1 and len(set(places)) == 1
 
@@ -230,7 +231,7 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
 
 
 def _by_stacks(incident: Incident) -> Finding | None:
-    """From stacks alone, where no recorded call is pending: their paths part, or every rank is creating a group."""
+    """From stacks alone, if no recorded call is pending: their paths part, or every rank is creating a group."""
     parted = None if has_ops(incident) else find_parted_stacks(incident)
     if parted and parted.cannot_misfit:
         return _told_by_stacks(parted, incident)
@@ -251,8 +252,8 @@ def _told_by_stacks(parted: PartedStacks, incident: Incident) -> Finding:
 
 
 def _noticed_elsewhere(incident: Incident) -> Finding | None:
-    """The only rank that says that it left something out is the one that waits elsewhere than most: then it is no size that differs.
-    Others gave up after it, so that nobody had died, of whom no file is left.
+    """The only rank that logs that it left something out waits elsewhere than most, so no size differs. Others gave up later, so
+    no rank without files had died.
     """
     notice = find_lone_notice(incident)
     parted = None if notice is None or has_ops(incident) else find_parted_stacks_of_most(incident)
@@ -268,7 +269,7 @@ def _noticed_elsewhere(incident: Incident) -> Finding | None:
 
 
 def _by_last_line(divergence: Divergence | None, incident: Incident) -> Finding | None:
-    """By the source, what some ranks printed last comes after, or instead of, the call in which the others wait."""
+    """According to the source, what some ranks printed last comes after, or instead of, the call in which the others wait."""
     left = find_left_waiting(incident)
     if left is None or any(d.rank in left.ranks and d.event is not None for d in find_departed(incident)):
         return None
@@ -303,8 +304,8 @@ def _not_at_set_up(incident: Incident) -> Finding | None:
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:
-    """Ranks brought different sizes, and one of them alone says that it left something out."""
-    assert notice.rank is not None  # it is somebody's
+    """Ranks used different sizes, and one of them alone says that it left something out."""
+    assert notice.rank is not None  # the notice of a rank
     refused = refused_sizes(incident)
     receiver = "a rank" if refused[0].rank is None else f"rank {refused[0].rank}"
     summary = (
@@ -330,8 +331,8 @@ def _one_too_many(divergence: Divergence) -> bool:
 
 
 def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
-    """The absent rank's stack is in a communication call that no dump holds, at another line than the ranks that wait. At the same
-    line it would be about to make this very call. A dump that leaves out finished calls proves nothing where lines are unknown.
+    """The absent rank's stack is in a communication call that no dump holds, on another line than that of the waiting ranks; on
+    the same line it would be about to make this very call. A dump without finished calls proves nothing if lines are unknown.
     """
     stacks = [live_stack(r, incident) for r in divergence.odd]
     communicating = bool(stacks) and all(s is not None and is_communicating(s.stack) for s in stacks)
@@ -385,29 +386,14 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     waiting = divergence is not None and hang_is_shown(incident) and ended >= set(divergence.unknown)
     alive = {e.rank for e in incident.capture.events if e.kind in _LIVES} if cut_off(incident) else set()
     if waiting or cut_off(incident) | alive >= set(incident.timeline.world) - ended:
-        gone += left  # an end in order is only odd where all the others are seen to wait, or to live on when connections were lost
+        gone += left  # a normal exit is only odd if all the others are seen to wait, or continued after connections were lost
     if not gone or 2 * len(gone) >= len(incident.timeline.world):
         return
     where = f"; the others wait at {describe_slot(divergence)}" if divergence else ""
     summary = f"{'; '.join(f'rank {d.rank} {d.told}' for d in gone[:2])}{where}"
     finding = _finding(divergence, tuple(d.rank for d in gone), summary, STRONG if divergence else LIKELY, incident)
-    said = tuple(e for d in gone[:4] for e in (_cite_end(d, incident)))
+    said = tuple(e for d in gone[:4] for e in cite_end(d, incident))
     yield replace(finding, evidence=(*said, *finding.evidence), headlines=tell_departure(gone, divergence, incident))
-
-
-def _cite_end(departed: Departed, incident: Incident) -> Iterator[Evidence]:
-    """Its own words; else the end of its log; else the words of the launcher, which tells of all processes but those that ended
-    well.
-    """
-    ends = incident.capture.log_ends
-    own = next((file for file, rank in incident.capture.logs if rank == departed.rank and file in ends), None)
-    tables = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE]
-    if departed.event:
-        yield cite_event(departed.event)
-    elif own and ends[own].lines:
-        yield Evidence(own, departed.rank, "end", ends[own].lines[-1])
-    elif tables:
-        yield replace(cite_event(tables[0]), says="tells of other ranks that failed, and not of this one")
 
 
 def _finding(

@@ -1,21 +1,21 @@
-"""Scheduled alike everywhere; work before or in the op does not finish on a rank's GPU.
+"""All ranks scheduled the same op, but work before or inside it does not finish on one rank's GPU.
 
 What it looks like
-    All members issued the same op, none finishes it. With start events (TORCH_NCCL_ENABLE_TIMING=1) some have started
-    and some have not: the streams of those that have not are held by earlier work. Without them no rank can be named.
-    The same of a message: one end has started it, and the other has started nothing that is pending.
-    Or one rank does not come, and its stack is in a wait for its own GPU. The kernel of its node may tell of a fault of
-    that GPU (an Xid) at that time: then the rank is named, and the error.
+    All members issued the same op and none finishes it. With start events (TORCH_NCCL_ENABLE_TIMING=1) some have started
+    and some have not: the streams of those that have not are blocked by earlier work. Without start events no rank can be
+    named. The same applies to a message: one end has started it, and the other has started nothing that is pending.
+    Or one rank does not come, and its stack is in a wait for its own GPU. The kernel log of its node may report a fault of
+    that GPU (an Xid) at that time: then the rank is named, with the error.
 
 Why it happens
-    A kernel that does not end, a fault of one GPU, a stream waiting for an event that is never recorded.
+    A kernel that never ends, a fault of one GPU, a stream waiting for an event that is never recorded.
 
 What rules it out
     A member that did not come (host-stall), different calls (divergent-path), a network error in the logs or the op
     running on every rank (transport), a member that came later than the timeout (straggler). A broadcast or another op
-    with a root or splits right before, the first time that the op comes after it: roots and splits are not recorded,
-    and where they differ the next op hangs. An Xid of another time, on another GPU, or that only follows another event
-    is a note. An Xid alone never takes a node out.
+    with a root or splits directly before it, if the op follows it for the first time: roots and splits are not recorded,
+    and if they differ the next op hangs. An Xid at another time, on another GPU, or that is only a consequence of another
+    event is a note. An Xid alone never takes a node out.
 
 Fix
     Find the kernel before the op on the rank that has not started (cuda-gdb, compute-sanitizer); check its GPU.
@@ -109,7 +109,7 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     heard = all(has_log(r, incident) for r in divergence.sides[0])
     hidden = may_differ_unseen(divergence, incident) or not holds_past(divergence, incident)
     if not held and (timed or not heard or hidden or refused_sizes(incident)):
-        return  # running everywhere; no logs to tell of the network; arguments that may differ and are not recorded
+        return  # the op runs everywhere; no logs that could report a network error; arguments that may differ and are not recorded
     alike = f"all members issued {describe_slot(divergence)} and it does not finish"
     if held:
         summary = f"{alike}; {name_ranks(held)} never started it: earlier work occupies the GPU"
@@ -138,8 +138,8 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
 
 
 def _message_stuck(divergence: Divergence, ends: tuple[int, int], incident: Incident) -> Iterator[Finding]:
-    """Both ends issued the message, and one has started it: the GPU of the other is held, if it has started nothing else
-    either. A started op would hold it too, and wait for a rank.
+    """Both ends issued the message, and one has started it: the other's GPU is blocked if it has started nothing else
+    either. An op that it had started would block it too, but would wait for a rank.
     """
     if divergence.how is not PartingKind.STUCK or network_events(incident):
         return
@@ -162,7 +162,7 @@ def _faults(ranks: tuple[int, ...], incident: Incident) -> list[GpuFault]:
 
 
 def _with_faults(finding: Finding, faults: list[GpuFault], *, failed: bool) -> Finding:
-    """The finding with what the kernel says of its suspects' GPUs. `failed`: the ranks themselves show it too."""
+    """The finding, with what the kernel reports about its suspects' GPUs. `failed`: the ranks' own logs show it too."""
     if not faults:
         return finding
     action = faults[0].action(failed=failed and len(faults) == len(finding.suspects))
@@ -207,7 +207,7 @@ def _is_on_cpu(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _not_started(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """With start events `scheduled` means not started. Somebody must have started, or it says nothing."""
+    """With start events, `scheduled` means not started. It proves something only if another rank has started."""
     group = group_of(divergence, incident)
     states = {r: t.first_active.state for r in divergence.sides[0] if (t := group.track(r)) and t.first_active}
     if OpState.STARTED not in states.values():

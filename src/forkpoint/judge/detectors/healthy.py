@@ -1,4 +1,4 @@
-"""Nothing went wrong: all ranks agree and none waits, or the job ended in order, or every recorded value was in line."""
+"""Nothing went wrong: all ranks agree and none waits, or the job ended normally, or every recorded value was in line."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from forkpoint.model.verdict import Action, Cause, Evidence, Finding
 
 _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
 _FEW = 7
-"""Dumps of which three quarters are more than chance: in a job that hangs, all are taken at the same calls."""
+"""Number of dumps of which a three-quarters share is not chance: in a job that hangs, all are taken at the same calls."""
 _BY_A_PERSON = "KeyboardInterrupt"
 _TOLD_TO_STOP = re.compile(
     r"\b(?:received|caught|got|handling)\b.{0,20}\b(?:SIGTERM|SIGINT|signal (?:15|2))\b", re.IGNORECASE
@@ -42,10 +42,10 @@ def _finding(
 
 
 def _dumps_agree(incident: Incident) -> bool:
-    """Every rank's dump is there and whole, all agree, nothing is pending, and no log reports a failure or that a rank began from
-    another checkpoint than the others.
+    """Every rank's dump is there and complete, all agree, nothing is pending, and no log reports a failure or another
+    checkpoint than the others'.
 
-    gloo removes a failed op from its list like a finished one, so with gloo every rank's log must be there too.
+    gloo drops a failed op from its list as if it had finished, so with gloo every rank's log must be there too.
     """
     timeline = incident.timeline
     traces = timeline.traces.values()
@@ -62,22 +62,22 @@ def _dumps_agree(incident: Incident) -> bool:
 
 
 def _waits_unrecorded(incident: Incident) -> bool:
-    """A rank's stack is in a communication call that its dump does not hold, such as gloo's send and recv: whether that call
-    ever ended, nothing says.
+    """A rank's stack is in a communication call that its dump does not hold, such as gloo's send and recv: nothing
+    shows whether that call ever ended.
     """
     pending = incident.timeline.stands
     return any(is_communicating(s.stack) and s.rank not in pending for s in incident.capture.stacks)
 
 
 def _well_by_logs(incident: Incident) -> str | None:
-    """What logs alone show of a job that did not fail; None: they do not show it."""
+    """Evidence from logs alone that the job did not fail; None if they do not show it."""
     if _find_failures(incident) or stands_still(incident) or find_odd_restored(incident):
         return None
     return _ran_on(incident) if incident.timeline.traces else _ended_or_stopped(incident)
 
 
 def _ran_on(incident: Incident) -> str | None:
-    """After its dumps were taken, by its logs; or while they were taken, one after another."""
+    """The job continued after its dumps were taken, according to its logs, or while they were taken one after another."""
     in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
     if not in_flight or incident.outlived_timeout:
         return None
@@ -85,7 +85,7 @@ def _ran_on(incident: Incident) -> str | None:
     if _say_done(incident) >= world:
         return "every rank logged that it was done; the dumps were taken while the job ran"
     early = moved_on(incident)
-    all_but_last = timeline.world_known and len(early) >= len(world) - 1  # which has nothing to compare with
+    all_but_last = timeline.world_known and len(early) >= len(world) - 1  # has nothing to compare with
     most = len(timeline.traces) > _FEW and 4 * len(early) >= 3 * len(timeline.traces) and bool(incident.capture.logs)
     if len(world) < 3 or not (all_but_last or most):
         return None
@@ -109,7 +109,7 @@ def _ended_or_stopped(incident: Incident) -> str | None:
 
 
 def _well_by_values(values: Values) -> Iterator[Finding]:
-    """Nothing unless every rank's records are whole and something was compared."""
+    """Only if every rank's records are complete and something was compared."""
     cut = any(log.cut for log in (*values.forensics, *values.replicas))
     whole = not cut and values.world is not None and values.ranks == frozenset(range(values.world))
     equal = [(step, line, log) for log in values.replicas for step, line in log.equal]
@@ -129,7 +129,9 @@ def _well_by_values(values: Values) -> Iterator[Finding]:
 
 
 def _find_failures(incident: Incident) -> tuple[LogEvent, ...]:
-    """Reported failures, without those that follow an interruption and those after which the log says that all was done."""
+    """Reported failures, except those after an interruption and those after which the log says that everything
+    finished.
+    """
     interrupted = _interrupted(incident)
     ends = incident.capture.log_ends
     return tuple(
@@ -150,14 +152,14 @@ def _all_were_interrupted(incident: Incident) -> bool:
 
 
 def _were_all_told_to_stop(incident: Incident) -> bool:
-    """A rank that is stuck in a call does not get to print it."""
+    """A rank that is stuck in a call cannot print it."""
     told = {rank for _, rank, line in find_printed(incident) if _TOLD_TO_STOP.search(line.text)}
     return len(told) > 1 and told >= set(incident.timeline.world) and incident.timeline.unseen <= 1
 
 
 def _all_ended_in_order(incident: Incident) -> bool:
-    """The launcher saw the job succeed; or every rank with a log says that it was done, or destroyed its groups; or one says
-    that it was done, and all reached the same step.
+    """The launcher saw the job succeed; or every rank with a log says that it finished, or destroyed its groups; or one
+    says that it finished, and all reached the same step.
     """
     if any(e.kind is LogKind.FINISHED for e in incident.capture.events):
         return True
@@ -167,13 +169,13 @@ def _all_ended_in_order(incident: Incident) -> bool:
     alive = bool(incident.capture.stacks) or any(e.kind is LogKind.AGENT_FAILURE for e in incident.capture.events)
     world, steps = set(incident.timeline.world), _last_steps(incident)
     together = bool(done) and len(set(steps.values())) == 1 and steps.keys() == world
-    if not world:  # a console alone: those that speak in it are all that is known
+    if not world:  # only a console: the ranks that print to it are all ranks that are known
         return len(done) > 1 and done == set(range(len(done))) and not alive
     return len(incident.heard) > 1 and (done >= world or together) and not alive
 
 
 def _say_done(incident: Incident) -> set[int]:
-    """Ranks that say at the end of a log that they were done, in their own or in one of many."""
+    """Ranks that say at the end of a log, their own or a shared one, that they finished."""
     ends = incident.capture.log_ends
     logs = [(ends[file], rank) for file, rank in incident.capture.logs if file in ends and rank is not None]
     own = {rank for end, rank in logs if end.done is not None}
@@ -181,7 +183,7 @@ def _say_done(incident: Incident) -> set[int]:
 
 
 def _last_steps(incident: Incident) -> dict[int, int]:
-    """The last step that each rank printed in a log of its own."""
+    """The last step that each rank printed in its own log."""
     found: dict[int, int] = {}
     for rank, file in own_logs(incident).items():
         steps = [int(said[1]) for line in incident.capture.log_ends[file].lines if (said := _STEP.search(line))]
@@ -191,7 +193,9 @@ def _last_steps(incident: Incident) -> dict[int, int]:
 
 
 def _interrupted(incident: Incident) -> dict[str, int]:
-    """The first line of each log that reports an interruption: Ctrl-C, a launcher that got it, a scheduler's cancel."""
+    """The first line of each log that reports an interruption: Ctrl-C, a launcher that received it, a scheduler's
+    cancel.
+    """
     found: dict[str, int] = {}
     for event in incident.capture.events:
         by_launcher = event.pattern == "agent-stopped" or event.kind is LogKind.CANCELLED

@@ -1,18 +1,18 @@
-"""A rank is stuck or slow on the CPU and never schedules the next op.
+"""A rank is stuck or slow on the CPU and never issues the next op.
 
 What it looks like
     Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
-    Its stack, if there is one, is in file I/O, a lock, a loader queue, compilation. "Could not acquire GIL" in its log
-    means that its main thread holds the GIL. Logs alone: all others gave up at one line, and it says nothing of a failure and did not
-    print that it came to the round in which they are, or an exception had ended a thread of it.
+    Its stack, if there is one, is in file I/O, a lock, a loader queue or compilation. "Could not acquire GIL" in its log
+    means that its main thread holds the GIL. Logs alone: all others gave up at one line, while this rank reports no failure
+    and did not print that it reached the same round, or an exception had ended one of its threads.
 
 Why it happens
     Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.
 
 What rules it out
-    Its ops were already off those of its peers (divergent-path). It stands in another communication call
+    Its ops were already out of step with those of its peers (divergent-path). It is in another communication call
     (divergent-path). Its host waits for its own GPU (gpu-stall). It left no dump (rank-lost, or not known), unless its
-    stack is in such work while all the others stand in the slot. It came in the end (straggler).
+    stack is in such work while all the others are in the slot. It came in the end (straggler).
 
 Fix
     Take the slow work off the critical path (a background thread, a shared file system that answers), or bound it.
@@ -111,7 +111,7 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 
 def _at_a_prompt(incident: Incident) -> Iterator[Finding]:
-    """The debugger of one rank asks for a command, and that rank has not come to the call in which others wait."""
+    """One rank's debugger waits for a command, and that rank has not come to the call in which others wait."""
     asking = [e for e in incident.capture.events if e.kind is LogKind.DEBUGGER]
     ranks = tuple(sorted({e.rank for e in asking if e.rank is not None}))
     divergence = incident.divergence
@@ -136,17 +136,17 @@ def _at_a_prompt(incident: Incident) -> Iterator[Finding]:
 def _owes_next(divergence: Divergence, incident: Incident) -> bool:
     """The message is what all replicas of these ranks issued next.
 
-    Two ranks connect at their first message, which is recorded only after that: a rank that owes a message may otherwise
-    stand in one to another peer, and only its stack tells.
+    Two ranks connect at their first message, which is recorded only after that: a rank that owes a message may in fact
+    be in one to another peer, and only its stack shows it.
     """
     replicas, channel = Replicas(incident.timeline), divergence.channel
     return channel is not None and all(replicas.owe_message(r, divergence.group, channel) for r in divergence.odd)
 
 
 def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
-    """Nothing of these ranks is pending. A rank that is blocked inside the enqueue of another call has that call recorded as
-    done: where a dump leaves out what is done, or its end is lost, it looks idle. Not if it lags in two groups or more, or
-    holds the GIL.
+    """Nothing of these ranks is pending. A rank that is blocked inside the enqueue of another call has that call
+    recorded as done: if a dump omits finished ops, or its end is lost, the rank looks idle. Not if it lags in two
+    groups or more, or holds the GIL.
     """
     if any(_may_wait_for_partner(rank, incident) for rank in ranks):
         return False
@@ -155,9 +155,10 @@ def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
 
 
 def _may_wait_for_partner(rank: int, incident: Incident) -> bool:
-    """A rank with which it exchanges messages is held in a call that this rank has no part in, or one of the two left no whole dump:
-    it may be blocked in a message that is not recorded, so that having nothing pending proves nothing. Counters do not count messages.
-    Not if its dump is whole and its replicas show that its next call is a collective.
+    """A rank with which it exchanges messages is blocked in a call that this rank is not part of, or one of the two
+    left no complete dump: it may be blocked in a message that is not recorded, so having nothing pending proves
+    nothing. Counters do not count messages. Not if its dump is complete and its replicas show that its next call is
+    a collective.
     """
     timeline = incident.timeline
     if rank not in timeline.blind and Replicas(timeline).owe_collective(rank):
@@ -170,7 +171,7 @@ def _may_wait_for_partner(rank: int, incident: Incident) -> bool:
 
 
 def _lags_everywhere(rank: int, incident: Incident) -> bool:
-    """In every group of it in which others wait, and in more than one."""
+    """In each of its groups in which others wait, and in more than one."""
     waited_in = {
         (stand.group, stand.seq)
         for stands in incident.timeline.stands.values()
@@ -187,10 +188,10 @@ def _waits(stack: LiveStack) -> bool:
 
 
 def _at_work_without_dump(divergence: Divergence, incident: Incident) -> list[LiveStack]:
-    """The stacks of all whose part is unknown, if they are at work while the others stand in the slot.
+    """The stacks of all members without a dump, if they are at work while the others are in the slot.
 
-    A stack takes the place of the dump: who is inside another call has not come to this one, as the others' stacks show
-    that it is one in which a rank stands until it is done. A rank whose log tells of a failure may be past it.
+    A stack replaces the dump: a rank inside another call has not come to this one, because the others' stacks show that
+    a rank stays in it until it is done. A rank whose log reports a failure may be past it.
     """
     missing, present = missing_from(divergence, incident), divergence.sides[0]
     busy = [s for r in missing if is_quiet(r, incident) and (s := live_stack(r, incident)) and is_at_work(s.stack)]
@@ -203,7 +204,7 @@ def _at_work_without_dump(divergence: Divergence, incident: Incident) -> list[Li
 
 
 def _must_belong(ranks: tuple[int, ...], divergence: Divergence, incident: Incident) -> bool:
-    """They are members; or all others who may be are in the call, and nothing but a member who is not can hold it: no
+    """They are members; or all other possible members are in the call, and only an absent member can block it: no
     connection broke, and no roots or splits can differ.
     """
     return set(ranks) <= set(divergence.group.ranks) or not (
@@ -215,12 +216,14 @@ _JOIN = "init_process_group"
 
 
 def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
-    """No recorded call is pending: every rank is seen, some wait for others, and what holds the few that do not is plain."""
+    """No recorded call is pending: every rank is seen, some wait for others, and what blocks the few that do not is
+    clear.
+    """
     stacks = {s.rank: s for s in sorted(incident.capture.stacks, key=lambda s: (s.file, s.line))}
     on_cpu = uses_gloo(incident)
     held = [s for s in stacks.values() if is_at_work(s.stack) or (on_cpu and is_computing(s.stack))]
     waiting = [s for s in stacks.values() if is_waiting_for_ranks(s.stack)]
-    standings = find_standings(incident)  # of a rank without a stack, the traceback of the call in which it gave up
+    standings = find_standings(incident)  # for a rank without a stack, the traceback of the call in which it gave up
     gave_up = {rank for rank, one in standings.items() if rank not in stacks and is_waiting_for_ranks(one.stack)}
     missing = len(set(incident.timeline.world) - stacks.keys() - gave_up)
     outvoted = len(waiting) + len(gave_up) > len(held) + missing or (
@@ -229,16 +232,16 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     if not held or len(held) + len(waiting) < len(stacks) or not outvoted or is_connecting(incident):
         return
     if waiting and all(any(bare_name(f) == _JOIN for f in find_last_call(live.stack)) for live in waiting):
-        return  # whoever is not there when the job begins never joined it
+        return  # a rank that is absent when the job begins never joined
     if has_ops(incident) and not stands_still(incident):
-        return  # a job that goes on may be seen so, too
+        return  # a running job may look like this, too
     yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
 
 
 def _is_stuck_alone(held: list[LiveStack], incident: Incident) -> bool:
-    """Some ranks are not seen. In a job that was stopped, or in which ranks gave up, while nobody had failed, one that waits for a
-    service or a file, and in no thread for ranks, stands there by itself. A lock, a queue or a file that is looked for again and
-    again may be in the hands of a rank that is not seen.
+    """Some ranks are not seen. If the job was stopped, or ranks gave up, while nobody had failed, then a rank that
+    waits for a service or a file, with no thread waiting for ranks, is stuck by itself. A lock, a queue or a file
+    that is polled may depend on a rank that is not seen.
     """
     events = incident.capture.events
     stopped = any(e.kind in (LogKind.AGENT_STOP, LogKind.CANCELLED, *TIMEOUTS) for e in events)
@@ -250,7 +253,9 @@ def _is_stuck_alone(held: list[LiveStack], incident: Incident) -> bool:
 
 
 def _are_on_the_way(held: list[LiveStack], waiting: list[LiveStack]) -> bool:
-    """They are in a function that was called, from an earlier line, by the one in which the others wait: they have only not come yet."""
+    """They are in a function that the function in which the others wait called, from an earlier line: they just have
+    not come yet.
+    """
     return all(_is_before(one.stack, other.stack) for one in held for other in waiting)
 
 
@@ -260,8 +265,9 @@ def _is_before(stack: Stack, waiting: Stack) -> bool:
 
 
 def _alone_outside(incident: Incident) -> Iterator[Finding]:
-    """All ranks but one gave up waiting at one line. That one says nothing of a failure, and its stack is in its own code; or it has
-    no stack, and a thread of it had ended by an exception, or it did not print that it came to the round in which all others are.
+    """All ranks but one gave up waiting at one line. That one reports no failure, and its stack is in its own code; or
+    it has no stack, and an exception had ended one of its threads, or it did not print that it reached the round in
+    which all others are.
     """
     rank, standings = find_who_did_not_come(incident), find_standings(incident)
     others = set(incident.timeline.world) - {rank}
@@ -295,7 +301,7 @@ def _alone_outside(incident: Incident) -> Iterator[Finding]:
 
 
 def _by_side_threads(incident: Incident) -> Iterator[Finding]:
-    """Every main thread waits at one line for a thread of its own. In all ranks but a few that thread waits for others."""
+    """Every main thread waits at one line for a thread of its own. In all but a few ranks that thread waits for others."""
     stacks = {s.rank: s for s in sorted(incident.capture.stacks, key=lambda s: (s.file, s.line))}
     everyone = stacks.keys() >= set(incident.timeline.world) and incident.timeline.unseen <= 1
     if not everyone or len({s.stack for s in stacks.values()}) != 1 or not all(map(_is_held, stacks.values())):
@@ -318,8 +324,8 @@ def _is_held(stack: LiveStack) -> bool:
 
 
 def _by_words(incident: Incident) -> Iterator[Finding]:
-    """A rank that tried something again and again while the others gave up; or rank 0 names those that did not come to a
-    barrier, and they lived until their launcher stopped them.
+    """A rank that retried something again and again while the others gave up; or rank 0 names the ranks that did not
+    come to a barrier, and they were alive until their launcher stopped them.
     """
     if (worked := find_worked_on(incident)) and worked.retries:
         who, was = name_ranks(worked.ranks), verb(worked.ranks, "was", "were")
@@ -379,14 +385,16 @@ def _confidence(incident: Incident, *, proven: bool) -> float:
 
 
 def _action(stacks: list[LiveStack], *, held: bool) -> Action:
-    """A rank that computes, holds the GIL or waits for a lock is the code's; without a stack storage stays possible."""
+    """If a rank computes, holds the GIL or waits for a lock, the code is to blame; without a stack, storage remains
+    possible.
+    """
     if held or (stacks and not any(is_in_storage(s.stack) for s in stacks)):
         return Action.FIX_CODE
     return Action.FIX_CODE_OR_STORAGE
 
 
 def _gil_proof(ranks: tuple[int, ...], incident: Incident) -> list[Evidence]:
-    """Words of the process itself. A dump without stacks, or one that timed out, is no proof: a rank that is blocked inside
-    the enqueue of a call leaves such ones, too.
+    """What the process itself logged. A dump without stacks, or one that timed out, is no proof: a rank that is blocked
+    inside the enqueue of a call leaves those, too.
     """
     return [cite_event(e) for r in ranks[:3] for e in events_of(r, incident, LogKind.GIL_HELD)[:2]]

@@ -1,4 +1,4 @@
-"""What logs say where nothing was recorded: who timed out where, who had not arrived, which failures they report."""
+"""What logs say if nothing was recorded: who timed out where, who had not arrived, which failures they report."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from forkpoint.model.verdict import Finding
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Logs that report a failure but no timeout: what they say, whose they are, and whether a process ended.
+# Logs that report a failure but no timeout: what they say, which rank's they are, and whether a process ended.
 
 _ENDED = frozenset({
     LogKind.AGENT_FAILURE,
@@ -36,7 +36,7 @@ _SPEAKER = re.compile(r"^(?:\[PG [^\]]{0,200}\] |\S{1,200}+ \[-?\d{1,4}\] \S{1,2
 
 
 def told_failures(incident: Incident) -> tuple[LogEvent, ...]:
-    """The first of each kind of line, in the order of the logs."""
+    """The first line of each kind, in the order of the logs."""
     first: dict[str, LogEvent] = {}
     for event in incident.capture.events:
         if event.kind in FAILURES:
@@ -62,7 +62,7 @@ def wanted_after_failures(incident: Incident) -> tuple[str, ...]:
 
 
 def _words(event: LogEvent) -> str:
-    """Without what only says who speaks, or where in a library; a long one's first sentence."""
+    """The line without prefixes such as the rank or a library's source location; of a long one, the first sentence."""
     text = without_place(_SPEAKER.sub("", event.text))
     text = (text.partition(". ")[0] if len(text) > _TEXT else text).rstrip(".")
     return text if len(text) <= _TEXT else f"{text[:_TEXT].rpartition(' ')[0]}..."
@@ -81,7 +81,7 @@ def _state_leaving(incident: Incident) -> list[str]:
 
 
 def _state_running(incident: Incident) -> list[str]:
-    """A job counts as running until each process has exited, with a code that is not zero for a failure."""
+    """A job counts as running until each process has exited, or, after a failure, has exited with a nonzero code."""
     kinds = {e.kind for e in incident.capture.events}
     if not kinds & _GONE or kinds & _ENDED:
         return []
@@ -93,18 +93,18 @@ def _state_running(incident: Incident) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What logs say where nothing was recorded: who timed out where, who had not arrived, who did not mention it.
+# What logs say if nothing was recorded: who timed out where, who had not arrived, who did not mention it.
 
 LATE = 2
-"""A watchdog that fires after twice the timeout or more was held up itself: it looks every tenth of a second."""
+"""A watchdog that fires after twice the timeout or more was itself delayed: it checks every tenth of a second."""
 _DEFAULTS_MS = (600_000, 1_800_000)
-"""Of NCCL groups since torch 2.2, and before it."""
+"""Default timeouts of NCCL groups since torch 2.2, and before it."""
 _CITED = 8
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)$")
 
 
 def find(incident: Incident) -> Iterator[Finding]:
-    """The strongest honest statement: timeouts of ranks, else timeouts of nobody in particular, else other failures."""
+    """The strongest claim that holds: timeouts of ranks, else timeouts of unknown ranks, else other failures."""
     if incident.divergence is not None:
         return
     view = view_logs(incident)
@@ -144,7 +144,9 @@ def _finding(
 
 
 def _odd(view: LogView, incident: Incident) -> tuple[int, ...]:
-    """Ranks that had not enqueued the op, brought another one or were past it, if they are few and all are heard."""
+    """Ranks that had not enqueued the op, used a different one or were past it, if they are few and all ranks have
+    logs.
+    """
     few = sorted({p.rank for p in view.behind or view.other or view.ahead})
     waiting = {p.rank for p in view.waiting}
     unheard = set(incident.timeline.world) - waiting - set(few)
@@ -185,7 +187,7 @@ def _state_unnamed(events: tuple[LogEvent, ...]) -> str:
 
 
 def _wanted(incident: Incident, work: Work | None) -> tuple[str, ...]:
-    """What the logs themselves ask for first."""
+    """What the logs themselves recommend first."""
     wanted = [*fetch_written(incident)]
     if not wanted and any(e.kind is LogKind.RECORDER_OFF for e in incident.capture.events):
         wanted.append(
@@ -208,7 +210,7 @@ def _wanted(incident: Incident, work: Work | None) -> tuple[str, ...]:
 def _state_waiting(view: LogView) -> str:
     first = view.waiting[0]
     work = first.work
-    assert work is not None  # a waiting rank timed out in something
+    assert work is not None  # a waiting rank has timed out in some op
     group = f" in {_name_group(view.group, view.desc)}" if view.group is not None else ""
     inside = first.event.group
     numbered = (
@@ -259,7 +261,7 @@ def _state_uncompared(seqs: list[int]) -> list[str]:
 
 
 def _other_sizes(view: LogView) -> list[RankProgress]:
-    """Same number, same op, another size, but nothing proves that it is one operation."""
+    """Same number, same op, another size, but nothing proves that it is the same call."""
     work = view.waiting[0].work
     return [
         p
@@ -294,7 +296,7 @@ def _state_ahead(view: LogView) -> list[str]:
 
 
 def _state_hosts(view: LogView) -> list[str]:
-    """Hosts that issued the same further calls did not part there; of one rank alone that says nothing."""
+    """Hosts that issued the same further calls did not part there; further calls of a single rank prove nothing."""
     counted = [p for p in (*view.waiting, *view.ahead) if p.counters]
     enqueued = {p.counters.enqueued for p in counted if p.counters}
     if view.seq is None or len(counted) < 2 or len(enqueued) != 1 or min(enqueued) <= view.seq:
@@ -307,7 +309,7 @@ def _state_hosts(view: LogView) -> list[str]:
 def _state_kind(view: LogView) -> list[str]:
     said: list[str] = []
     work = view.waiting[0].work
-    assert work is not None  # a waiting rank timed out in something
+    assert work is not None  # a waiting rank has timed out in some op
     if view.seq == 1:
         said.append("it is the first op of its group, so this is a start-up problem")
     elif work.numel_in == 1:
@@ -328,7 +330,7 @@ def _state_late(work: Work) -> list[str]:
 
 
 def _state_timeouts(view: LogView) -> list[str]:
-    """Where groups have different ones: setting it for one does not set it for the others."""
+    """Groups with different timeouts: setting it for one group does not set it for the others."""
     known = {
         _name_group(p.group, p.desc): p.work.timeout_ms
         for p in (*view.waiting, *view.elsewhere)
@@ -341,7 +343,7 @@ def _state_timeouts(view: LogView) -> list[str]:
 
 
 def _state_spread(view: LogView) -> list[str]:
-    """Ranks that give up minutes apart are also restarted apart."""
+    """Ranks that give up minutes apart are also restarted minutes apart."""
     times = [clock for p in view.waiting if p.event.time and (clock := _CLOCK.search(p.event.time))]
     days = {clock.string[: clock.start()] for clock in times}
     if len(times) < len(view.waiting) or len(days) != 1:
@@ -366,7 +368,7 @@ def _name_group(name: str | None, desc: str | None) -> str:
 
 
 def _seconds(ms: int) -> str:
-    """Without the six digits to which `g` rounds."""
+    """Not rounded to six digits, as `g` does."""
     return f"{ms / 1000:.3f}".rstrip("0").rstrip(".")
 
 

@@ -1,24 +1,24 @@
-"""The same operation, called from the same place, with arguments that do not fit together.
+"""The same operation, called from the same place, with arguments that do not match.
 
 What it looks like
-    At one slot all members called the same operation from the same line, with other sizes or dtypes; an all_to_all
-    whose members send more or less than they receive; a message whose two ends differ in size; a broadcast of gloo in
-    which members wait to send and none is left to receive: each takes another for the root. It may hang, raise, or
-    complete with wrong data: NCCL does not check. gloo ends a rank that gets more bytes than it waits for; where its
-    log says in which line it stood, and that line never had this size on the others, the arguments differ there.
+    In one slot all members called the same operation from the same line, with other sizes or dtypes; an all_to_all
+    whose members send more or less than they receive; a message whose two ends differ in size; a gloo broadcast in
+    which members wait to send and none is left to receive: each takes another rank for the root. It may hang, raise, or
+    complete with wrong data: NCCL does not check. gloo aborts a rank that receives more bytes than it expects; if its
+    log shows the line it was in, and that line never had this size on the others, the arguments differ there.
 
 Why it happens
     A tensor whose shape depends on local data (a ragged last batch, token counts per expert), a cast on one rank, a
-    root that is worked out on each rank.
+    root that each rank computes for itself.
 
 What rules it out
     Different lines or operations (divergent-path); the same calls permuted (order-inversion); sizes that may differ
     (gather, scatter, all_to_all that balances). A broadcast in which a member still waits to receive: a connection that
-    does not deliver looks the same. A refused size that the line has in other rounds: the rank may be some calls off.
+    does not deliver looks the same. A refused size that the line has in other rounds: the rank may be off by some calls.
 
 Fix
-    Exchange the sizes first and pad to the largest, or use the form that takes splits; cast on all ranks alike; agree on
-    the root.
+    Exchange the sizes first and pad to the largest, or use the variant that takes splits; cast the same way on all ranks;
+    agree on the root.
 """
 
 from collections.abc import Iterator
@@ -107,8 +107,8 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 
 def _noticed_among(divergence: Divergence, incident: Incident) -> Finding | None:
-    """Amounts of an all_to_all may differ by rank, and these do not balance. One rank sends far less or more than the others differ among
-    themselves, and it alone printed something that they did not.
+    """Amounts of an all_to_all may differ by rank, and these do not balance. One rank sends far less or more than the
+    others differ among themselves, and it alone printed something that they did not.
     """
     if divergence.how is not PartingKind.VOLUME or divergence.odd:
         return None
@@ -130,19 +130,19 @@ def _noticed_among(divergence: Divergence, incident: Incident) -> Finding | None
 
 
 _FEWEST = 4
-"""Ranks of which three say by how much they differ among themselves."""
+"""Minimum number of ranks: three others show by how much they differ among themselves."""
 
 
 def _is_apart(amounts: dict[int, int], rank: int) -> bool:
-    """It is further from the nearest of the others than they are from each other."""
+    """Its distance to the nearest of the others is larger than their distances to each other."""
     others_ = sorted(amount for other, amount in amounts.items() if other != rank)
     nearest = min(abs(amounts[rank] - amount) for amount in others_)
     return len(amounts) >= _FEWEST and nearest > others_[-1] - others_[0]
 
 
 def _odd_about_root(divergence: Divergence, incident: Incident) -> Contrast | None:
-    """All who are seen wait in one call, no sizes differ, and one rank alone printed another number than the others: it worked
-    out something alone that all must agree on. Roots are not recorded.
+    """All ranks that are seen wait in one call, no sizes differ, and one rank alone printed a number that differs from
+    the others': it computed something by itself that all must agree on. Roots are not recorded.
     """
     waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and len(divergence.sides) == 1
     may = waiting and (refused_sizes(incident) or may_differ_unseen(divergence, incident)) and hang_is_shown(incident)
@@ -155,7 +155,7 @@ def _is_all_to_all(divergence: Divergence) -> bool:
 
 
 def _by_words(incident: Incident) -> Iterator[Finding]:
-    """Where nothing was recorded, and ranks themselves say what they brought."""
+    """If nothing was recorded, but ranks log what they passed."""
     if (models := find_model_mismatch(incident)) and models.odd:
         yield _other_model(models)
     mismatch = find_call_mismatch(incident)
@@ -176,7 +176,7 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
 
 
 def _other_model(models: ModelMismatch) -> Finding:
-    """DDP refuses to start. Those who say so are mostly those who are right."""
+    """DDP refuses to start. The ranks that log this are mostly those that are right."""
     who = plain_ranks(models.odd)
     return Finding(
         detector=NAME,
@@ -195,8 +195,8 @@ def _other_model(models: ModelMismatch) -> Finding:
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:
-    """A size was refused in an all_to_all, and one rank alone says that it left something out of what it sends."""
-    assert notice.rank is not None  # it is somebody's
+    """A size was refused in an all_to_all, and one rank alone logs that it left something out of what it sends."""
+    assert notice.rank is not None  # the notice of a rank
     refused = refused_sizes(incident)
     return Finding(
         detector=NAME,
@@ -233,7 +233,7 @@ def _finding(divergence: Divergence, says: str, confidence: float, incident: Inc
 
 
 def _headlines(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
-    """Sizes are what differs, so they are said where they are short."""
+    """Headlines that give the sizes, if they are short: sizes are what differs."""
     cohorts = issuing(divergence)
     own = next((c for c in cohorts if c.ranks == tuple(sorted(divergence.odd))), None)
     usual = max((c for c in cohorts if c is not own), key=lambda c: len(c.ranks), default=None)

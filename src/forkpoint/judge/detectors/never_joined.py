@@ -1,22 +1,22 @@
-"""Start-up: ranks missing at rendezvous or communicator creation.
+"""Start-up: ranks are missing at rendezvous or at the creation of a communicator.
 
 What it looks like
-    No rank has done a collective; logs say "3/4 clients joined", that the communicator's id never came, or that the
-    store cannot be reached, while rank 0, which hosts it, stands elsewhere; or the store was asked in vain for the address of
-    one rank (the last number of "keys: /default_pg/0//cpu//0/3"). Ranks that print this are those that did
-    join: where just as many ranks are known to have been in the store as it counts, all others are missing, and so are those that
-    could not reach it. Or a group fails that is made later: every rank stands in new_group, and a member's key never came. Or torchrun's
-    agents did not all meet: one of them says that its rendezvous timed out, before any worker was started.
+    No rank has finished a collective; logs say "3/4 clients joined", that the communicator's id never came, or that the
+    store cannot be reached, while rank 0, which hosts it, is elsewhere; or the store was asked in vain for the address of
+    one rank (the last number of "keys: /default_pg/0//cpu//0/3"). Ranks that print this are those that did join: if exactly
+    as many ranks are known to have reached the store as it counts, all others are missing, and so are those that could not
+    reach it. Or a group that is created later fails: every rank is in new_group, and a member's key never came. Or
+    torchrun's agents did not all meet: one of them says that its rendezvous timed out before any worker was started.
 
 Why it happens
     A process that did not start, a wrong address or port, a wrong world size, a node that is down, an exception before
-    init_process_group on one rank. new_group called by the members only: names of groups are counted, so that ranks which
-    skip one make the next under its name.
+    init_process_group on one rank. new_group called by the members only: groups are named by a counter, so ranks that skip
+    one create the next one under its name.
 
 What rules it out
-    Any collective that was done by all: then they had joined. A rank that stands outside new_group while others make a
-    group: it may be held there. Addresses of two ranks that are waited for, one of a smaller group, or of a rank that
-    waits itself: they name nobody.
+    Any collective that all ranks finished: then they had joined. A rank that is outside new_group while others create a
+    group: it may be stuck there. Missing addresses of two ranks, one in a smaller group, or one of a rank that itself
+    waits: nobody is named.
 
 Fix
     Start the missing ranks; check MASTER_ADDR, MASTER_PORT, WORLD_SIZE on their nodes, and their own logs. Call
@@ -44,19 +44,19 @@ from forkpoint.model.world import name_ranks
 
 NAME = "never-joined"
 STORE_HOST = 0
-"""torch's own rendezvous has rank 0 host the store."""
+"""In torch's own rendezvous, rank 0 hosts the store."""
 _OF_ITS_OWN = (Departure.DIED, Departure.RAISED, Departure.KILLED)
 _JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
 _PORT_OF_STORE = re.compile(r"remote=[^,)]{1,100}:(\d{1,5})\)")
 _KEY_OF_RANK = re.compile(r"/default_pg/0//\w{1,12}//\d{1,7}/(\d{1,7})")
-"""The key under which a rank tells its address in gloo's first group, whose members are all ranks."""
+"""The key under which a rank publishes its address in gloo's first group, which contains all ranks."""
 
 
 def find(incident: Incident) -> Iterator[Finding]:
     if any(t.entries or t.cut for t in incident.timeline.traces.values()):
         yield from _group_not_made(incident)
         return
-    # A communicator can also be made late, for two ranks: only the rendezvous of all counts them.
+    # A communicator can also be created later, for two ranks: only the rendezvous of all ranks counts.
     events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and _JOINED.search(e.text)]
     waiting, elsewhere = _by_stack(incident)
     if events:
@@ -105,8 +105,8 @@ def _job_not_joined(
 
 
 def _agents_not_met(incident: Incident) -> Iterator[Finding]:
-    """An agent waited in vain at the first rendezvous. At a later one others may have left because a worker had failed; and
-    where a rank speaks, workers were started.
+    """An agent waited in vain at the first rendezvous. At a later one, other agents may have left because a worker had
+    failed; and if a rank has logged anything, workers were started.
     """
     failed = [e for e in incident.capture.events if e.is_failure]
     told = [e for e in failed if e.detail("class") == "RendezvousTimeoutError"]
@@ -152,9 +152,10 @@ def _headlines(
 
 
 def _seeking_store(elsewhere: list[LiveStack], incident: Incident) -> list[LogEvent]:
-    """The words of ranks that cannot reach the store, while the rank that hosts it stands outside any communication.
+    """Log lines of ranks that cannot reach the store, while the rank that hosts it is outside any communication.
 
-    Where torchrun's agents speak, they may host it themselves; where that rank seeks the store too, it is not the host.
+    If there are torchrun agents, they may host it themselves; if rank 0 cannot reach the store either, it is not the
+    host.
     """
     agents = any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in incident.capture.events)
     words = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and e.detail("remote_host")]
@@ -164,9 +165,10 @@ def _seeking_store(elsewhere: list[LiveStack], incident: Incident) -> list[LogEv
 
 
 def _find_keyed(incident: Incident) -> tuple[tuple[int, ...], list[LogEvent]] | None:
-    """The rank whose address nobody found in the store, and who waited for it. Addresses are read in the order of ranks, so that
-    others behind it may be missing as well. None if two are waited for, or if it waits itself. Rank 0 keeps the store, and waits
-    there for all others before it tells its address: of it, a whole log must say nothing of that.
+    """The rank whose address nobody found in the store, and the ranks that waited for it. Addresses are read in the
+    order of ranks, so others behind it may be missing as well. None if two are waited for, or if it waits itself.
+    Rank 0 hosts the store and waits there for all others before it publishes its address, so its complete log must
+    show no such wait.
     """
     told = [e for e in incident.capture.events if e.kind is LogKind.STORE and e.exception and e.rank is not None]
     keys = {e.rank: found[1] for e in told if (found := _KEY_OF_RANK.fullmatch(e.detail("keys") or ""))}
@@ -176,7 +178,9 @@ def _find_keyed(incident: Incident) -> tuple[tuple[int, ...], list[LogEvent]] | 
 
 
 def _group_not_made(incident: Incident) -> Iterator[Finding]:
-    """Every rank was making a group, and a member's key never came: they do not make the same one, or not in time."""
+    """Every rank was creating a group, and a member's key never came: they create different groups, or one came too
+    late.
+    """
     told = [e for e in incident.capture.events if e.kind is LogKind.STORE and is_making_group(e.stack)]
     heard = {e.rank for e in told}
     stacks = [s for s in incident.capture.stacks if is_making_group(s.stack)]
@@ -205,15 +209,15 @@ def _group_not_made(incident: Incident) -> Iterator[Finding]:
 
 
 def _first_slot(missing: tuple[int, ...], world: tuple[int, ...]) -> Divergence:
-    """Nothing was done in the default group, so the fork is at its first slot."""
+    """No collective finished in the default group, so the fork is at its first slot."""
     joined = tuple(r for r in world if r not in missing)
     cohorts = (Cohort(joined, Role.WAITING), *([Cohort(missing, Role.SILENT, where="did not join")] if missing else []))
     return unrecorded_divergence(PartingKind.ABSENCE, cohorts, missing, ranks=world, seq=1)
 
 
 def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
-    """Ranks that failed by themselves; all but those that were connected to the store; those that did not reach it; those that do
-    not speak of any failure. Each only if their number is just what the store says is missing.
+    """Ranks that failed by themselves; or all but those that were connected to the store; or those that could not reach
+    it; or those that report no failure. Each only if their number is exactly what the store reports as missing.
     """
     spoke = {e.rank for e in incident.capture.events if e.is_failure}
     counts = _JOINED.search(events[0].text)
@@ -224,17 +228,17 @@ def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
     connected, seeking = _connected(events, incident), _seek_store(incident)
     rest = tuple(r for r in world if r not in connected)
     silent = tuple(r for r in world if r not in spoke)
-    # Before an exception tells that a rank gave up, another try may have had success.
+    # A retry may have succeeded, unless an exception shows that the rank gave up.
     unreached = tuple(sorted({e.rank for e in seeking if e.exception and e.rank is not None}))
     if any(rank in silent and file in incident.capture.cut_logs for file, rank in incident.capture.logs):
-        silent = ()  # what it would have said is cut off
+        silent = ()  # what it would have logged is cut off
     told = (rest, unreached, () if seeking else silent)
     return next((ranks for ranks in told if ranks and len(ranks) == expected), ())
 
 
 def _connected(events: list[LogEvent], incident: Incident) -> set[int]:
-    """Ranks that waited in the store for others: one of them keeps it and counts, the others asked it for keys. None where they speak
-    of two stores.
+    """Ranks that waited in the store for others: one of them hosts it and counts, the others asked it for keys. None if
+    their lines refer to two stores.
     """
     inside = [e for e in incident.capture.events if e.kind is LogKind.STORE]
     stores = {found[1] for e in inside if (found := _PORT_OF_STORE.search(e.text))}
@@ -247,19 +251,19 @@ def _seek_store(incident: Incident) -> list[LogEvent]:
 
 
 def _failed_before(incident: Incident) -> tuple[int, ...]:
-    """Ranks whose own words tell of an end of their own: nobody had joined, so it came before."""
+    """Ranks whose own log reports why they ended: nobody had joined, so that came first."""
     return tuple(d.rank for d in find_departed(incident) if d.how in _OF_ITS_OWN)
 
 
 def _meeting(failed: tuple[int, ...], incident: Incident) -> list[LogEvent]:
-    """The words of all other ranks that complain, if each of them does so from inside init_process_group."""
+    """The log lines of all other ranks that complain, if each of them does so from inside init_process_group."""
     said = [e for e in incident.capture.events if e.exception and e.rank is not None and e.rank not in failed]
     inside = [e for e in said if any(bare_name(frame) == "init_process_group" for frame in e.stack)]
     return inside if len(inside) == len(said) else []
 
 
 def _size(events: list[LogEvent], incident: Incident) -> int:
-    """As the store says that counts its clients."""
+    """The size according to the store, which counts its clients."""
     counts = [int(m[2]) for e in events if (m := _JOINED.search(e.text))]
     return counts[0] if counts else len(incident.timeline.world)
 

@@ -2,18 +2,18 @@
 
 What it looks like
     Within a group: from one slot on, both sides issued the same calls, permuted. Across groups: ranks wait for each
-    other in a ring, each in a group (or channel) that the next has not come to. Two threads issue calls in one group, and a rank
-    was at the one's call while the others were at the other's. Calls of DDP's reducer have no stack: they are none of a
-    thread that the program started.
+    other in a ring, each in a group (or channel) that the next has not reached. Two threads issue calls in one group, and
+    one rank was at one thread's call while the others were at the other's. Calls of DDP's reducer have no stack: they do not
+    count as calls of a thread that the program started.
 
 Why it happens
     Iterating over a set or dict whose order differs by process, hooks that fire in another order, two groups used in
-    opposite order, send and recv that both sides begin with the same half, two threads that nothing puts in order.
+    opposite order, send and recv that both sides start with the same half, two threads that nothing synchronises.
 
 What rules it out
-    One side's calls are the other's some slots off (divergent-path). Only one side's call exists at all: the others
-    came round their loop without it. A rank that an exception led to its call. A thread that only one side has
-    ever called from, and calls that both come from outside such threads (divergent-path).
+    One side's calls are the other's shifted by some slots (divergent-path). Only one side's call exists at all: the others
+    finished their round without it. A rank that an exception led to its call. A thread from which only one side has
+    ever called, and calls that both sides make outside such threads (divergent-path).
 
 Fix
     Sort what is iterated over; give all ranks one order of groups; use batch_isend_irecv for crossing messages. Give a thread
@@ -96,7 +96,7 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 
 def _all_send(incident: Incident) -> Iterator[Finding]:
-    """Every rank stands in a blocking send, and none receives: nobody's message can be taken."""
+    """Every rank is in a blocking send and none receives: no message can be received."""
     standings = find_all_standings(incident)
     inside = [{bare_name(frame) for frame in find_last_call(one.stack)} for one in standings.values()]
     if len(inside) < _PAIR or not all("send" in names for names in inside) or not hang_is_shown(incident):
@@ -118,7 +118,7 @@ def _all_send(incident: Incident) -> Iterator[Finding]:
 
 
 def _ring_headlines(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
-    """Of two ranks, in which group each waits; of more, that they wait in a circle."""
+    """For two ranks, the group in which each waits; for more, that they wait in a circle."""
     ring = divergence.cycle
     why = "; they use the groups in different orders"
     if len(ring) == _PAIR:
@@ -153,7 +153,7 @@ def _is_inversion(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _past_is_known(divergence: Divergence, incident: Incident) -> bool:
-    """A skipped op makes a ring too; dumps of active ops only, or without stacks, cannot tell the two apart."""
+    """A skipped op makes a ring too; dumps that hold only active ops, or no stacks, cannot tell the two apart."""
     traces = [incident.timeline.traces[r] for r in divergence.cycle]
     return all(t.has_stacks and not t.is_partial and (t.from_start or t.recent_records.size) for t in traces)
 

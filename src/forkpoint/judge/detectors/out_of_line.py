@@ -1,4 +1,4 @@
-"""Values were out of line before reduction, and nothing says that a rank is to blame."""
+"""Values were out of line before reduction, and nothing shows that a rank is to blame."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Stacks show who left the path of the others, but not whether by another branch or by another size."""
+"""Stacks show which ranks left the others' path, but not whether a branch or a different size is the reason."""
 
 from collections.abc import Iterator
 

@@ -1,30 +1,32 @@
-"""A process died, was killed, or never wrote again.
+"""A process died, was killed, or stopped writing.
 
 What it looks like
-    A rank's log ends in a signal, a crash, "out of memory" or an exception that nothing caught, before anyone complains of
-    a peer; or its launcher saw it end first, and stopped the others because of it; or others say that a peer closed its
-    connection, and this rank alone does not mention the failure; or the file for its stack is empty, while those who wait
-    wrote theirs. The kernel of its node may say why: it killed the process for memory, or its GPU failed (an Xid) while the
-    rank's own log shows that it failed there. Half of the ranks or more are named only if their node's agent ended them, or if
-    each tells of its own end and every other rank has a log. Or the line that it printed last stands where its program, by the source,
-    only ends with a failure.
+    A rank's log ends in a signal, a crash, "out of memory" or an uncaught exception, before anyone complains about a peer;
+    or its launcher saw it end first, and stopped the others because of it; or others say that a peer closed its
+    connection, and only this rank does not mention the failure; or the file for its stack is empty, while the waiting ranks
+    wrote theirs. The kernel log of its node may say why: it killed the process for memory, or its GPU failed (an Xid) while
+    the rank's own log shows a failure there. Half of the ranks or more are named only if their node's agent stopped them,
+    or if each reports its own end and every other rank has a log. Or its last line comes from a place from which,
+    according to the source, its program only ends with a failure.
 
 Why it happens
     The kernel's or the scheduler's kill, memory, a crash in native code, a node that went down, a stopped process; a
-    record or a file of one rank on which its code fails.
+    record or a file on one rank on which its code fails.
 
 What rules it out
-    What follows from another rank's end: an abort after a watchdog timeout, a connection that a peer closed, the
-    launcher's SIGTERM to the siblings of a process that failed. An exception after another that was handled, or that DDP
+    Consequences of another rank's end: an abort after a watchdog timeout, a connection closed by a peer, the
+    launcher's SIGTERM to the siblings of a failed process. An exception after another that was handled, or one that DDP
     raised because a part of the model was not used: the rank had left the path before (divergent-path). A size that its
-    library refused before the abort. A launcher that saw another rank fail first, of which no log is left. No log of it at all, an empty one, or one that ends in the middle of a line: then it is only not known.
-    Its log says that it dumped: the dump was not collected. An Xid on a GPU on which no rank ran, of another time, or that
-    only follows another event: a note. NCCL RAS, which says who does not answer, supports this and never decides it.
+    library refused before the abort. A launcher that saw another rank fail first, whose log is missing. No log of the rank
+    at all, an empty one, or one that ends in the middle of a line: then nothing is known about it.
+    Its log says that it dumped: the dump was not collected. An Xid on a GPU that no rank used, at another time, or that
+    is only a consequence of another event: a note. NCCL RAS, which lists who does not answer, supports this and never
+    decides it.
 
 Fix
-    Mend what raised. Or find who killed it (dmesg, scheduler, cgroup memory). A retry is advised only where something
-    outside the program killed it, and a node is given back only where an Xid of hardware and the rank's own failure at that
-    GPU agree.
+    Fix the code that raised. Or find what killed the process (dmesg, scheduler, cgroup memory). A retry is recommended only
+    if something outside the program killed it, and a node is given back only if a hardware Xid and the rank's own failure
+    on that GPU agree.
 """
 
 from collections.abc import Iterator
@@ -46,7 +48,7 @@ NAME = "rank-lost"
 _SHOWN = 3
 _SILENT = "its log ends without mentioning the failure"
 _KILLS = frozenset({"SIGKILL", "SIGTERM"})
-"""Sent by somebody else: a process does not end itself so."""
+"""Sent from outside: a process does not end itself this way."""
 _LOST = (Departure.DIED, Departure.KILLED, Departure.WENT_SILENT, Departure.GPU_FAILED)
 
 
@@ -66,7 +68,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         d
         for d in find_departed(incident)
         if d.how in _LOST and (d.rank in missing or _was_first(d, missing, incident))
-        if d.event is not None or left is None or d.rank not in left.ranks  # its program came to its end by itself
+        if d.event is not None or left is None or d.rank not in left.ranks  # its program finished by itself
     ]
     if not lost or (2 * len(lost) >= len(incident.timeline.world) and not _may_be_many(lost, incident)):
         return
@@ -108,7 +110,7 @@ def _ended_with_failure(ended: EndedEarly) -> Finding:
 
 
 def _may_never_have_come(incident: Incident) -> bool:
-    """A rendezvous failed, and not that of another attempt, after the agent had seen or made workers end."""
+    """A rendezvous failed, one of this attempt, after the agent had seen workers end or had ended them."""
     ends = (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP)
     first = {e.file: e.line for e in reversed(incident.capture.events) if e.kind in ends}
     met = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS]
@@ -116,13 +118,13 @@ def _may_never_have_come(incident: Incident) -> bool:
 
 
 def _was_first(lost: Departed, missing: tuple[int, ...], incident: Incident) -> bool:
-    """The launcher saw it killed before any other failed, and of those for whom others wait no dump tells whom they waited for."""
+    """The launcher saw it killed before any other failed, and no dump shows for whom the waiting ranks waited."""
     killed = lost.exit is not None and lost.exit.is_first and lost.exit.signal == "SIGKILL"
     return killed and bool(missing) and lost.rank not in incident.timeline.traces
 
 
 def _headlines(lost: list[Departed], incident: Incident) -> tuple[str, ...]:
-    """How they ended, where all ended alike."""
+    """How they ended, if all ended in the same way."""
     if all(one.how is Departure.DIED for one in lost):
         return tell_departure(lost, incident.divergence, incident)
     ranks = tuple(one.rank for one in lost)
@@ -154,8 +156,8 @@ def _plain_end(lost: Departed, ranks: tuple[int, ...]) -> str:
 
 
 def _may_be_many(lost: list[Departed], incident: Incident) -> bool:
-    """Half of the ranks or more can be lost: with the agent of their node, or by their own words while a log of every other
-    rank was given and tells of no end of its own.
+    """Half of the ranks or more can be lost together: with the agent of their node, or, according to their own logs, if
+    a log of every other rank was given and reports no end of its own.
     """
     share_an_agent = len({d.exit.event if d.exit else None for d in lost}) == 1 and lost[0].exit is not None
     heard = {rank for _, rank in (*incident.capture.logs, *incident.capture.empty_logs)}
@@ -165,7 +167,7 @@ def _may_be_many(lost: list[Departed], incident: Incident) -> bool:
 
 
 def _tell(lost: list[Departed]) -> str:
-    """Ranks that ended in the same way together."""
+    """A sentence for ranks that ended together in the same way."""
     ended: dict[str, list[int]] = {}
     for one in lost:
         how = _literal(one.told) if one.how is Departure.DIED else _how(one)
@@ -179,7 +181,7 @@ def _tell(lost: list[Departed]) -> str:
 
 
 def _how(lost: Departed) -> str:
-    """With `{was}` where the verb goes."""
+    """How they ended, with `{was}` in place of the verb."""
     if lost.fault:
         how = f"{lost.fault.told}, and {_own_end(lost)}"
     elif lost.kill:
@@ -200,7 +202,7 @@ def _how(lost: Departed) -> str:
 
 
 def _literal(text: str | None) -> str:
-    """So that `format` leaves braces of the evidence alone."""
+    """Escapes braces in evidence, so that `format` leaves them alone."""
     return (text or "its host").replace("{", "{{").replace("}", "}}")
 
 
@@ -211,7 +213,7 @@ def _own_end(lost: Departed) -> str:
 
 
 def _confidence(lost: Departed, incident: Incident) -> float:
-    """Two independent kinds of evidence decide: the machine's word and the rank's own."""
+    """Two independent kinds of evidence are decisive: the machine's message and the rank's own log."""
     if lost.how is Departure.DIED:
         return STRONG if incident.divergence else LIKELY
     own = lost.event is not None or lost.silent
@@ -256,7 +258,7 @@ def _fix(lost: Departed) -> str:
 
 def _wanted(lost: Departed) -> tuple[str, ...]:
     if lost.fault or lost.kill or lost.how is Departure.DIED:
-        return ()  # the node, or the rank itself, has spoken
+        return ()  # the node, or the rank itself, has reported it
     if lost.asked:
         return (f"ps -o pid,stat,wchan:30 -p <pid of rank {lost.rank}> on its node, and dmesg there",)
     wanted = "the exit code" if lost.silent else "the last 50 lines of the log"

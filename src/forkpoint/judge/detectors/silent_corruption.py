@@ -1,28 +1,28 @@
-"""Values that must be equal across replicas are not, with the schedule intact.
+"""Values that must be equal across replicas are not, although all ranks made the same calls.
 
 What it looks like
     A check of replicas (`forkpoint.replicas`) found a parameter, gradient or optimizer state that differs between ranks
-    that must hold the same bits. With three or more replicas the vote names the odd one. Or ranks print the same norm of gradients
-    at every step, and other norms of parameters, while other such pairs agree in both. Or, before reduction, the
-    gradients of one rank alone were NaN or far out of line at some step, with a batch that did nothing elsewhere.
+    that must hold the same bits. With three or more replicas the vote names the odd one. Or ranks print the same gradient
+    norm at every step but different parameter norms, while other such pairs agree in both. Or, before reduction, the
+    gradients of one rank alone were NaN or far out of line at some step, with a batch that was harmless elsewhere.
 
 Why it happens
-    Hardware: arithmetic or memory of one device is wrong and nothing reports it. Software: a rank left out an update, is
-    a step behind, holds its parameters in another order, or loaded another checkpoint. Both have this cause: what is
-    wrong is the values. Which of them it is decides the action. Step counters, stale values or another set of tensors
-    show software (fix-code); otherwise hardware is suspected (investigate).
+    Hardware: arithmetic or memory of one device is wrong and nothing reports it. Software: a rank skipped an update, is
+    one step behind, holds its parameters in another order, or loaded another checkpoint. Both have this cause, because the
+    values are what is wrong; which of the two it is decides the action. Step counters, stale values or another set of
+    tensors indicate software (fix-code); otherwise hardware is suspected (investigate).
 
 What rules it out
     All ranks out of line alike: the data or the optimisation, and no rank. One rank out of line with a batch that nobody
-    else had: its GPU or its batch, and nothing says which. Two replicas that differ: nobody is named. Values that may
-    differ (BatchNorm statistics, an average that one rank keeps) are no replicas. A rank that only stands still in a
-    collective: a hang has its own cause, which goes first.
+    else had: its GPU or its batch, and nothing shows which. Two replicas that differ: nobody is named. Values that may
+    differ (BatchNorm statistics, a local average) are not replicas. A rank that only waits in a collective: a hang has its
+    own cause, which goes first.
 
 Fix
     Go back to a checkpoint from before the first wrong step, or send the state of a rank of the majority to all. A node is
-    replaced only on two independent signals: the vote or the gradients against a rank, and beside it an Xid of its GPU, a
-    recheck that fails again on its device, or gradients out of line while the replicas were still equal. A flipped
-    parameter also spoils the gradients that follow from it: seen after it, they are no second signal.
+    replaced only on two independent signals: the vote or the gradients point at a rank, and in addition there is an Xid of
+    its GPU, a recheck that fails again on its device, or gradients that were out of line while the replicas were still equal.
+    A flipped parameter also spoils the gradients after it: those are not a second signal.
 """
 
 from collections.abc import Iterator
@@ -51,10 +51,10 @@ from forkpoint.model.world import name_ranks
 NAME = "silent-corruption"
 _SHOWN = 3
 _PERSISTENT = "persistent"
-"""Of a recheck: a device repeats a result that a peer does not have."""
+"""For a recheck: the device reproduces a result that a peer does not get."""
 
 Signal = tuple[str, tuple[Evidence, ...]]
-"""In words, and what shows it."""
+"""In words, with its evidence."""
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -71,7 +71,9 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 
 def _of_printed(incident: Incident) -> Iterator[Finding]:
-    """What training code itself printed. It does not say whether software or hardware made the difference."""
+    """From values that training code itself printed. They do not show whether software or hardware caused the
+    difference.
+    """
     odd = find_odd_hash(incident)
     if odd is not None and incident.divergence is None:
         told = f"{odd.name} of rank {odd.rank} differs from that of all others, which agree, from step {odd.step} on"
@@ -85,7 +87,9 @@ def _of_printed(incident: Incident) -> Iterator[Finding]:
 
 
 def _of_parted_replicas(parted: PartedReplicas, incident: Incident) -> Finding:
-    """Replicas that reduce their gradients together and hold other parameters: who began from another checkpoint is to blame."""
+    """Replicas that reduce their gradients together but hold different parameters: ranks that started from another
+    checkpoint are to blame.
+    """
     who = name_ranks(parted.ranks)
     told = f"{who} print equal gradients and another {parted.name} each, from step {parted.step} on; other replicas agree in both"
     restored = find_odd_restored(incident) if parted.odd else None
@@ -138,7 +142,7 @@ def _of_device(
 
 
 def _signals_of_device(rank: int, incident: Incident) -> list[Signal]:
-    """What else speaks against the GPU of this rank."""
+    """Further evidence against the GPU of this rank."""
     found: list[Signal] = []
     fault = find_gpu_faults(incident).get(rank)
     if fault is not None and fault.origin is XidOrigin.HARDWARE and fault.timely:
@@ -152,7 +156,7 @@ def _signals_of_device(rank: int, incident: Incident) -> list[Signal]:
 
 
 def _signal_before(vote: Vote, first: FirstOutOfLine | None, incident: Incident) -> list[Signal]:
-    """The rank was out of line before its values differed, and so not because they did."""
+    """The rank was out of line before its values differed, so the difference is not the reason."""
     equal = vote.equal_until[1] if vote.equal_until else None
     if first is None or equal is None or first.named not in vote.odd or first.step > equal:
         return []

@@ -1,9 +1,10 @@
 """Same order, only late: the timeout is shorter than the work.
 
 What it looks like
-    All members issued the same op, one of them later than the others by more than the group's timeout. Logs alone: one goes on with
-    work that it alone does, for longer than the timeout with which others gave up in a call of all ranks. Dumps and logs: a dump was
-    written before its rank issued the call; its log goes on for longer than the timeout, and ends with a closed connection in that call.
+    All members issued the same op, one of them later than the others by more than the group's timeout. Logs alone: one rank
+    continues with work that it alone does, for longer than the timeout after which others gave up in a call of all ranks.
+    Dumps and logs: a dump was written before its rank issued the call; its log continues for longer than the timeout, and
+    ends with a closed connection in that call.
 
 Why it happens
     A long step on one rank: evaluation, compilation, a checkpoint, a slow node; or a timeout set too short for it.
@@ -12,7 +13,7 @@ What rules it out
     It never came (host-stall). It came within the timeout (gpu-stall, transport). It issued another op.
 
 Fix
-    Raise the group's timeout above the longest honest wait, or take the slow work out of the step.
+    Raise the group's timeout above the longest legitimate wait, or take the slow work out of the step.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from forkpoint.judge.blame import find_closings
 from forkpoint.judge.calls import late_ranks
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
 from forkpoint.judge.late_ranks import CameAtLast, came_later, find_came_at_last, find_missed, find_worked_on
-from forkpoint.judge.stragglers import came_to_closed_doors, find_arrivals
+from forkpoint.judge.stragglers import find_arrivals, find_late_at_one_line
 from forkpoint.judge.telling import others, shared_call
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_place, plain_ranks
@@ -71,7 +72,7 @@ def _up_to(late: dict[int, float]) -> str:
 
 
 def _by_words(incident: Incident) -> Iterator[Finding]:
-    """Logs alone: who went on working while the others waited, or came to a barrier when they had given up."""
+    """Logs alone: who kept working while the others waited, or came to a barrier after they had given up."""
     if (worked := find_worked_on(incident)) and not worked.retries:
         who, was, it = name_ranks(worked.ranks), verb(worked.ranks, "was", "were"), verb(worked.ranks, "it", "them")
         told = f"{who} {was} still working {worked.seconds} s after the last line of {worked.waited}, which waited for {it}"
@@ -84,8 +85,8 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     if (came := _by_counters(incident)) is not None:
         yield came
         return
-    late = came_to_closed_doors(incident)
-    # Of two that lost a connection, one may have waited all the time: its peer gave up a moment before it.
+    late = find_late_at_one_line(incident)
+    # Of two ranks that lost a connection, one may have waited all the time: its peer gave up a moment before it.
     if len(late) == 1 and 2 * (len(late) + incident.timeline.unseen) < len(incident.timeline.world):
         waited = [e for e in incident.capture.events if e.kind is LogKind.PEER_TIMEOUT]
         told = f"every rank was at {user_place(waited[0].stack)}; {name_ranks(late)} came when the others had timed out there and gone"
@@ -112,7 +113,9 @@ def _came_at_last(came: CameAtLast, divergence: Divergence, incident: Incident) 
 
 
 def _by_counters(incident: Incident) -> Finding | None:
-    """All ranks but one timed out in a group. By its own log that one had not issued the call then, and issued it later."""
+    """All ranks but one timed out in a group. According to its own log, that one had not issued the call then, and
+    issued it later.
+    """
     gave_up = {
         e.rank: e for e in incident.capture.events if e.kind is LogKind.WATCHDOG_TIMEOUT and e.work and e.work.seq
     }
@@ -131,7 +134,9 @@ def _by_counters(incident: Incident) -> Finding | None:
 
 
 def _is_of_default_group(event: LogEvent) -> bool:
-    """Numbers of one group must be compared. Lines of old releases name none, where there is only one."""
+    """Only numbers of the same group may be compared. Lines of old releases name no group, which is fine if there is
+    only one.
+    """
     return event.group is None or event.group.desc in (None, "", "default_pg")
 
 
@@ -153,7 +158,7 @@ def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...], 
 
 
 def _cite_habit(ranks: tuple[int, ...], incident: Incident) -> Iterator[Evidence]:
-    """That a late rank was last before too, most of the time."""
+    """Shows that a late rank was usually the last one before, too."""
     for arrivals in find_arrivals(incident):
         late = arrivals.straggler
         if late is not None and late.rank in ranks:

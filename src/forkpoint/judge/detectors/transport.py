@@ -1,19 +1,19 @@
-"""All entered, and the network, NVLink or NIC does not deliver.
+"""All ranks entered the op, and the network, NVLink or a NIC does not deliver.
 
 What it looks like
     All members issued the same op and it does not finish, and a log has a network error *before* the timeout; or start
     events show it running on every member. Or every rank of the job says of this one call that a peer closed its
-    connection, and nothing else went wrong: a process that ends does not live to say so of its peers, so the first
-    connection was lost while all of them lived. One link may carry several groups: they stop at the same number.
+    connection, and nothing else went wrong: a process that ends cannot log that its peers did, so the first
+    connection was lost while all of them were alive. One link may carry several groups: they stop at the same number.
 
 Why it happens
     A link, switch or NIC that drops, a firewall, a wrong interface, an InfiniBand port that went down.
 
 What rules it out
-    A member that is gone (rank-lost): its connections close too. Network errors only after the timeout: taking ranks
-    down closes connections. A rank that says anything else, or of which nothing is known: it may have ended first. A
-    member that has not started (gpu-stall). Roots or splits that may differ: they are not recorded. A second thread that calls in
-    the same group (order-inversion).
+    A member that is gone (rank-lost): its connections close too. Network errors only after the timeout: shutting ranks
+    down closes connections. A rank that logs anything else, or about which nothing is known: it may have ended first. A
+    member that has not started (gpu-stall). Roots or splits that may differ: they are not recorded. A second thread that
+    calls in the same group (order-inversion).
 
 Fix
     Retry on other nodes; test the pair with nccl-tests; look at the port's counters.
@@ -94,7 +94,9 @@ def _finding(
 
 
 def _cut_while_alive(incident: Incident) -> tuple[LogEvent, ...]:
-    """The words of all ranks, if each says of one and the same call that a peer closed its connection, and no more."""
+    """The log lines of all ranks, if each says of one and the same call that a peer closed its connection, and nothing
+    else.
+    """
     closed = find_closings(incident)
     told = {user_place(e.stack) for e in closed}
     everyone = incident.timeline.unseen == 0 and cut_off(incident) == set(incident.timeline.world)

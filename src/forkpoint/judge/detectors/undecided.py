@@ -1,4 +1,4 @@
-"""What can be said where no cause is found: who waits where, who differs, and which evidence would decide. It always speaks."""
+"""Used if no cause is found: says who waits where, who differs, and which evidence would decide. It always answers."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,9 @@ def _recorder_off(incident: Incident) -> Finding | None:
 
 
 def _refused_size(incident: Incident) -> Finding | None:
-    """The library that refuses data is no more at fault than the peer that sent, unless all others brought what the peer did."""
+    """A library that refuses data is no more at fault than the peer that sent it, unless all others sent what the peer
+    did.
+    """
     events, divergence = refused_sizes(incident), incident.divergence
     if not events or (divergence is not None and {e.rank for e in events}.isdisjoint(divergence.unknown)):
         return None
@@ -50,7 +52,7 @@ def _refused_size(incident: Incident) -> Finding | None:
     )
     stood = {s.rank for s in incident.capture.stacks}
     wanted = what_would_decide(incident)
-    if any(e.rank not in stood for e in events):  # a rank that is aborted can still print where it was
+    if any(e.rank not in stood for e in events):  # an aborted rank can still print where it was
         wanted = (*wanted, "export PYTHONFAULTHANDLER=1 on every rank: its log then says where it stood")
     cited = tuple(cite_event(event) for event in events[:4])
     return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE, headlines=(got,))
@@ -61,7 +63,7 @@ def _parted_ops(incident: Incident) -> Finding | None:
     if fork is None:
         return None
     cited = cite_divergence(fork, incident)
-    if fork.how is PartingKind.METADATA:  # who differs is plain, and that it is the code, but not how
+    if fork.how is PartingKind.METADATA:  # it is clear who differs, and that the code is to blame, but not how
         odd = tuple(sorted(fork.odd))
         issuing = [c for c in fork.cohorts if c.op]
         plain = ", ".join(f"{plain_ranks(c.ranks)} called {call_of(c, incident)}" for c in issuing[:2])

@@ -48,7 +48,7 @@ CALLS = (
         truth=Truth(
             suspects=((), (2,)),
             cause=(Cause.ORDER_INVERSION, Cause.METADATA_MISMATCH),
-            story="With its hash seed rank 2 reduces the weight first, the others the bias. No rank is wrong: the order of a set is nobody's.",
+            story="With its hash seed rank 2 reduces the weight first, the others the bias. No rank is at fault: the order of a set is not defined.",
         ),
     ),
     # One rank whose loss jumps uses its two groups in the other order.

@@ -117,7 +117,7 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
 
 
 def _weighed(sides: Sides, flow: ProgramFlow) -> Iterable[Weighed]:
-    """One per decision. Where it can be this round or an earlier one, only this one is told."""
+    """One fork per decision. If it can belong to this round or an earlier one, only this one is reported."""
     best: dict[ast.AST, Weighed] = {}
     for separation in sorted(find_separations(sides, flow), key=lambda p: p.slip):
         weighed, node = weigh(separation, sides, flow.analysis), separation.turn.node
@@ -153,7 +153,9 @@ def _ranked(found: list[Weighed]) -> tuple[Fork, ...]:
 _MAX_CONDITION = 120
 _MAX_NOTES = 3
 _FORKED = (Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION)
-"""Where the fork is the story. Elsewhere it says under which condition something happened that the headline tells."""
+"""Causes for which the fork is the explanation. For others it only names the condition under which something happened
+that the headline reports.
+"""
 
 
 def attach_sites(

@@ -36,13 +36,13 @@ from forkpoint.source.value import Reason, Reasons, strongest
 
 _CALL = 0.8
 _CALL_ABOVE = 0.78
-"""The call of a function that only hands on what it is given."""
+"""The call of a function that only passes its arguments on."""
 _HANDED_ON = 0.75
-"""The call in such a function, if it is also given how much to send to whom, and its caller works that out."""
+"""The call in such a function, if it is also told how much to send to whom, which its caller computes."""
 _CHOOSES = 0.9
 """A branch that sets an argument and can differ explains more than the call itself."""
 _CHOOSES_RESULT = 0.83
-"""The same, of a result that the call is given, where nothing shows that it can differ."""
+"""The same for a result that the call is given, if nothing shows that it can differ."""
 _BEGINS = 0.6
 _ORDER = 1.0
 _ELEMENTS = 0.45
@@ -54,7 +54,7 @@ _PASSED = 0.95
 def find_argument(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
     """The call, the branch that sets its arguments, and where those start to differ.
 
-    A function that only hands on what it is given (`all_to_all(x)` of a project) says nothing; its caller does.
+    A function that only passes its arguments on (`all_to_all(x)` of a project) explains nothing; its caller does.
     """
     place, call = chain[-1], next(iter(_calls_at(chain[-1], flow)), None)
     if call is None:
@@ -101,7 +101,7 @@ def _about(
         if differs > NOT_SHOWN:
             yield Weighed(fork, differs * _CHOOSES)
         elif differs == NOT_SHOWN and function is not place.function:
-            # It is known that the results differ, and this is what chooses them.
+            # The results are known to differ, and this is what chooses them.
             yield Weighed(fork, _CHOOSES_RESULT)
     for line in _set_at(call, place):
         at = CodeLine(place.function, line)
@@ -137,7 +137,7 @@ def _parents_of(node: ast.AST, function: Function) -> Iterator[ast.AST]:
 
 
 def _hands_on(call: ast.Call, function: Function) -> bool:
-    """All that the call is given is made of the function's parameters."""
+    """All arguments of the call are made from the function's parameters."""
     made = set(function.params) - {"self", "cls"}
     known = {*function.module.imports, *function.module.functions, *dir(builtins), "ctx"}
     known |= {
@@ -172,7 +172,7 @@ def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow, *, at_call: 
 
 
 def find_dispatched(usual: Chain, odd: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
-    """Both sides are in one call of a loop, which runs another function for each: they are at different elements."""
+    """Both sides are in one call of a loop that runs another function for each element: they are at different elements."""
     shared = next((i for i, (a, b) in enumerate(zip(usual, odd, strict=False)) if a != b), 0)
     place = usual[shared - 1] if shared else None
     loop = next((n for n in enclosing(place.line, place.function) if isinstance(n, ast.For)), None) if place else None

@@ -17,11 +17,11 @@ class ForkKind(StrEnum):
     SKIPPED = "skipped"
     """Some ranks took a branch that the others did not."""
     LEFT = "left"
-    """Some ranks took a `return`, `continue` or `break`; the others went on."""
+    """Some ranks took a `return`, `continue` or `break`; the others continued."""
     LOOP = "loop"
     """A loop ran more rounds on some ranks."""
     CAUGHT = "caught"
-    """Some ranks caught an exception and went on."""
+    """Some ranks caught an exception and continued."""
     ORDER = "order"
     """The same calls, in an order that differs by rank."""
     ARGUMENT = "argument"
@@ -29,7 +29,7 @@ class ForkKind(StrEnum):
     RAISED = "raised"
     """A rank raised an exception or ended, and left the others."""
     THREAD = "thread"
-    """An exception ended a thread of one rank, and its main thread went on without it."""
+    """An exception ended a thread of one rank, and its main thread continued without it."""
     UNUSED = "unused"
     """Some ranks left parameters of a wrapped model without a gradient."""
     UNSYNCED = "unsynced"
@@ -41,7 +41,7 @@ class ForkKind(StrEnum):
 
 
 SURE = 0.4
-"""Confidence below which another place explains it nearly as well, or nothing shows why this one would."""
+"""Below this confidence, another place explains the divergence nearly as well, or nothing shows why this place would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Fork:
     sentence: str
     """What happened, in one plain sentence."""
     headlines: tuple[str, ...] = ()
-    """The same as who did what where and why, the richest first; empty where stacks alone tell as much."""
+    """The same as headlines: who did what where and why, the most detailed first; empty if stacks alone say as much."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class Weighed:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The decision that a fork rests on.
+# The decision behind a fork.
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class Separation:
     function: Function
     usual: Turn | None
     odd: Turn | None
-    """How each side decided; None if it went on without an exception."""
+    """How each side decided; None if it continued without an exception."""
     separates: float
-    """0 to 1: how much more it costs each side to reach its call if it decides as the other."""
+    """0 to 1: how much more it costs each side to reach its call if it decides as the other did."""
     slack: int
     """Cost of the cheapest paths through it, above the cheapest paths overall."""
     slip: bool = False

@@ -1,4 +1,4 @@
-"""Headlines of forks in the source: who skipped, took or left what where, and what decided."""
+"""Headlines for forks in the source: who skipped, took or left what where, and what decided."""
 
 import ast
 
@@ -23,7 +23,7 @@ _WHY = {
 
 
 def tell_fork(fork: Fork, separation: Separation, sides: Sides) -> tuple[str, ...]:
-    """Empty where the place cannot be named."""
+    """Empty if the place cannot be named."""
     place = plain_line(fork.function.module.path, fork.node.lineno)
     if place is None:
         return ()
@@ -130,7 +130,7 @@ def _tell_caught(fork: Fork, separation: Separation, sides: Sides, place: str) -
     if separation.turn is not separation.odd:
         return [[f"{usual} caught {name} at {place}, and {odd} did not"]]
     step = fork.step
-    if step is not None and holds(separation.turn, step):  # what it ran there comes before what the others wait in
+    if step is not None and holds(separation.turn, step):  # what it ran there, and only then what the others wait in
         line = plain_line(fork.function.module.path, step.call.lineno)
         ran = f"{odd} caught {name} at {place} and ran {_call(step)}"
         return [[ran, f" at {line}" if line else "", f", which {usual} skipped"], [ran]]
@@ -138,7 +138,7 @@ def _tell_caught(fork: Fork, separation: Separation, sides: Sides, place: str) -
 
 
 def _call_of(sides: Sides) -> str:
-    """`all_reduce`; `call` where a stack shows that the usual ranks wait, but not in what."""
+    """`all_reduce`; `call` if a stack shows that the usual ranks wait, but not in what."""
     op = sides.usual.op
     return plain_call(op) if op is not None and " " not in op else "call"
 
@@ -149,7 +149,7 @@ def holds(turn: Turn, step: CommStep) -> bool:
 
 
 def _call(step: CommStep | None) -> str:
-    """`` `export()` `` or `the barrier`: what the branch calls, as its reader sees it."""
+    """`` `export()` `` or `the barrier`: what the branch calls, as a reader of the source sees it."""
     if step is None:
         return "a call"
     through = step.reach.through

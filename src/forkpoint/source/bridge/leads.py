@@ -1,7 +1,9 @@
-"""Leads where a rank left no stack: what its log shows of its way, and what stands between there and the call of its peers.
+"""Leads for a rank that left no stack: how far it came according to its log, and what lies between there and the call
+of its peers.
 
-A stack says where a rank is. Without one, an engineer takes the last line that the rank printed and the call in which its peers
-failed, and reads what the program runs between the two. Every sentence says what is known, and which line of which log shows it.
+A stack says where a rank is. Without one, an engineer takes the last line that the rank printed and the call in which
+its peers failed, and reads what the program runs between the two. Every sentence says what is known, and which line of
+which log shows it.
 """
 
 import ast
@@ -39,7 +41,7 @@ from forkpoint.source.syntax import (
 
 _SHOWN = 60
 _DEPTH = 4
-"""Levels of calls that are followed."""
+"""Levels of calls to follow."""
 _ONLY, _ONE_OF_SOME = 0.8, 0.4
 """The only such place in what the rank ran, or one of several."""
 _DEEPER = 0.97
@@ -51,7 +53,7 @@ _READS = frozenset({"read", "read_text", "readlines", "load", "loads", "safe_loa
 
 
 def find_leads(incident: Incident, verdict: Verdict, places: list[CallPlace], flow: ProgramFlow) -> Iterator[Weighed]:
-    """For a verdict, or for what a hypothesis supposes. Nothing where the suspects' own stacks tell more."""
+    """For a verdict, or for what a hypothesis assumes. Empty if the suspects' own stacks say more."""
     peers = next((p for p in places if not set(p.ranks) & set(verdict.suspects)), None)
     words = read_words(incident.capture, flow)
     last = next((words[r][-1] for r in verdict.suspects if words.get(r)), None)
@@ -68,23 +70,27 @@ def find_leads(incident: Incident, verdict: Verdict, places: list[CallPlace], fl
 
 
 def _say_nothing(incident: Incident, verdict: Verdict) -> bool:
-    """Nothing in the logs says why they stopped: none of them raised, crashed or failed in a call. A kill explains nothing."""
+    """Nothing in the logs says why they stopped: none of them raised, crashed or failed in a call. A kill explains
+    nothing.
+    """
     said = [event for rank in verdict.suspects for event in incident.said.get(rank, ())]
     return bool(verdict.suspects) and not any(e.is_failure and e.kind is not LogKind.KILLED for e in said)
 
 
 def _were_waited_for(incident: Incident, verdict: Verdict) -> bool:
-    """Some peer waited for its whole timeout. A process that ends closes its connections at once, and nobody waits."""
+    """Some peer waited for its whole timeout. If a process ends, its connections close at once and nobody waits."""
     limits = {LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT}
     return any(e.kind in limits and e.rank not in verdict.suspects for e in incident.capture.events)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a rank ran on the way to a call: the round of the loop around it, with all that this calls.
+# What a rank ran on the way to a call: the round of the surrounding loop, with everything that it calls.
 
 
 def _way_to(chain: Chain, flow: ProgramFlow) -> Iterator[tuple[Function, range, int]]:
-    """Functions with the lines of them that run, and how many calls deep; from the loop around the call, or the start."""
+    """Functions with the lines that run in them and their call depth, from the surrounding loop, or the start, to the
+    call.
+    """
     seen: set[Function] = set()
     for place in reversed(chain):
         function = place.function
@@ -130,7 +136,7 @@ def _call_of(place: CallPlace) -> str:
 def _left_behind(
     last: Spoken, peers: CallPlace, words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow
 ) -> Iterator[Weighed]:
-    """Loops that the peers were in when the suspects had printed a line that comes after them, and no peer had."""
+    """Loops that the peers were in when the suspects had already printed a line that comes after them, and no peer had."""
     times = {rank: sum(s.message is last.message for s in said) for rank, said in words.items()}
     own = max(times.get(rank, 0) for rank in verdict.suspects)
     if any(times.get(rank, 0) >= own for rank in peers.failed) or not peers.failed:
@@ -148,7 +154,7 @@ def _left_behind(
 
 
 def find_taken(incident: Incident, verdict: Verdict, places: list[CallPlace], flow: ProgramFlow) -> Iterator[Weighed]:
-    """The branch in which the suspects printed their last line, and which leaves out the call of their peers."""
+    """The branch in which the suspects printed their last line, and which skips the call of their peers."""
     suspects = verdict.suspects
     if not any(way.rank in suspects for way in incident.capture.source.other_ways):
         return
@@ -185,7 +191,7 @@ def _printed_otherwise(words: dict[int, list[Spoken]], verdict: Verdict, flow: P
 
 
 def _joining(places: list[CallPlace], flow: ProgramFlow) -> Iterator[Weighed]:
-    """The call that joins the job, and where the address that it is given is read."""
+    """The call that joins the job, and where its address is read."""
     for place in places[:1]:
         at = place.chain[-1]
         call = place_fork(ForkKind.HELD, at, flow.places, "ranks join the job here", place.cohort)
@@ -199,7 +205,7 @@ def _joining(places: list[CallPlace], flow: ProgramFlow) -> Iterator[Weighed]:
 
 
 def _read_at(chain: Chain, flow: ProgramFlow) -> Iterator[CodeLine]:
-    """Lines of files or variables that are read by functions whose result becomes an argument of the innermost call."""
+    """Where functions read files or variables, if their result becomes an argument of the innermost call."""
     for place in reversed(chain):
         function = place.function
         calls = [c for c in function.calls if c.lineno <= place.line <= (c.end_lineno or c.lineno)]
@@ -210,7 +216,7 @@ def _read_at(chain: Chain, flow: ProgramFlow) -> Iterator[CodeLine]:
 
 
 def _made_of(given: list[ast.expr], function: Function) -> list[ast.expr]:
-    """These expressions, and all that the names in them were set to in this function."""
+    """These expressions, and all values assigned in this function to the names in them."""
     found, names = list(given), set[str]()
     for value in found:
         new, names = names_in(value) - names, names | names_in(value)
@@ -220,7 +226,7 @@ def _made_of(given: list[ast.expr], function: Function) -> list[ast.expr]:
 
 
 def _reading(function: Function) -> Iterator[CodeLine]:
-    """The last line that reads: what is read later wins."""
+    """The last line that reads: a later value overrides an earlier one."""
     lines = [call.lineno for call in function.calls if last_word(call.func) in _READS]
     lines += [
         node.lineno for node in ast.walk(function.node) if isinstance(node, ast.Attribute) and node.attr == "environ"

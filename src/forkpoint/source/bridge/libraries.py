@@ -1,6 +1,7 @@
-"""Ranks that separated in a library that is not part of the source: what the program's own code decides there.
+"""Ranks that separated inside a library that is not part of the source: which decisions of the program's own code
+matter there.
 
-A framework runs the loop, and the program fills in callbacks, hooks and data. Stacks then show the line that starts the
+A framework runs the loop, and the program provides callbacks, hooks and data. Stacks then show the line that starts the
 framework, and below it the callbacks that some ranks were in.
 """
 
@@ -26,9 +27,9 @@ _CALLED_BACK = 0.35
 _DEEPER = 0.9
 """Per level of calls below the library."""
 _STEERS = 0.6
-"""What a callback tells the library decides what it does next; that it did so here is not recorded."""
+"""What a callback tells the library decides what it does next; that this happened here is not recorded."""
 _PASSIVE = ("Dataset", "Sampler", "Function")
-"""Besides `nn.Module`: classes whose methods compute values, on which the framework's next call does not depend."""
+"""Besides `nn.Module`: classes whose methods compute values that do not affect the framework's next call."""
 
 
 def find_called_back(sides: Sides, flow: ProgramFlow) -> Iterator[Weighed]:
@@ -67,7 +68,7 @@ def _on_one_rank(function: Function, deep: ForkSide) -> Iterator[Fork]:
 
 
 def _leaving(frame: CodeLine, there: str, cohort: int | None, weight: float, flow: ProgramFlow) -> Iterator[Weighed]:
-    """Exits above the line, which the ranks in it did not take."""
+    """Exits above the line that the ranks at it did not take."""
     for node in branches_and_loops(frame.function):
         if isinstance(node, ast.If) and exit_of(node.body) == "return" and (node.end_lineno or 0) < frame.line:
             told = f"{there} may have left by this `return`"
@@ -98,7 +99,7 @@ def _if_different(fork: Fork, differs: float) -> Iterator[Weighed]:
 
 
 def _is_called_back(function: Function, flow: ProgramFlow) -> bool:
-    """Its class extends one of a library. Data is iterated over whatever it extends."""
+    """Its class extends a library's class. Data is iterated over whatever it extends."""
     assert function.owner is not None
     outside = [a for a in flow.analysis.resolver.ancestors(function.owner) if isinstance(a, str)]
     if function.short == "__iter__":

@@ -24,11 +24,11 @@ from forkpoint.source.syntax import (
 from forkpoint.source.value import Reason, Reasons
 
 _IN_FORWARD = 0.6
-"""Every model has branches; that one of them skipped a parameter is what remains when nothing else fits."""
+"""Every model has branches, so a branch that skipped a parameter is only the explanation if nothing else fits."""
 _NO_LAYER = 0.5
-"""Of that, if no arm of the branch calls a part of the model."""
+"""Factor for it if no arm of the branch calls a part of the model."""
 _UNFINISHED = "Expected to have finished reduction in the prior iteration"
-"""DDP says so in the forward pass after one that left parameters without a gradient."""
+"""DDP reports this in the forward pass after one that left parameters without a gradient."""
 
 
 def in_same_pass(sides: Sides, flow: ProgramFlow) -> bool:
@@ -108,7 +108,7 @@ def _fork(node: BranchOrLoop, forward: Function, reasons: Reasons, cohort: int |
 
 
 def wrapped_forwards(analysis: Analysis) -> Iterator[Function]:
-    """Of the classes whose objects are passed to DDP or FSDP; of all models, if a library wraps them."""
+    """The forward methods of classes whose objects are passed to DDP or FSDP; of all models if a library wraps them."""
     wrappers = known_apis().wrappers
     found: dict[Function, None] = {}
     for function in analysis.program.functions():

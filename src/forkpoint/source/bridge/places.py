@@ -26,13 +26,15 @@ class CallPlace:
 
 
 def find_places(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> list[CallPlace]:
-    """The most ranks first: from cohorts, else from their logs; else from tracebacks of which nobody knows the rank."""
+    """Most ranks first: from cohorts, else from their logs, else from tracebacks whose rank is not known."""
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     found: dict[Chain, CallPlace] = {}
     known: set[int] = set()
     for number, cohort in enumerate(cohorts):
         chain = flow.places.chain(cohort.stack)
-        if chain and cohort.stack and cohort.op:  # those without are not in this call: it is the last that they made
+        if (
+            chain and cohort.stack and cohort.op
+        ):  # those without an op are not in this call: it is the last one that they made
             known.update(cohort.ranks)
             before = found.get(chain, CallPlace(chain, cohort.stack, (), number, ()))
             found[chain] = replace(before, waiting=(*before.waiting, *cohort.ranks))

@@ -18,14 +18,14 @@ from forkpoint.source.syntax import BranchOrLoop, ancestors, shortened
 
 _SHOWN = 60
 _IN_BRANCH, _AT_LINE, _SAID = 0.9, 0.5, 0.05
-"""The ranks were in the branch for certain; that it is where they parted is likely."""
+"""The ranks were in the branch for certain; that they parted there is likely."""
 
 
 def find_printed(
     incident: Incident, verdict: Verdict, found: Sequence[Weighed], flow: ProgramFlow
 ) -> Iterator[Weighed]:
-    """The innermost decision around the call that prints what no other rank printed. One that is among those found says
-    so beside what it says already.
+    """The innermost decision around the call that prints what no other rank printed. If that decision is already among
+    the forks, the line is added to its sentence.
     """
     said = sorted(_only_theirs(incident, verdict.suspects))
     printing = (

@@ -1,7 +1,7 @@
-"""From one communication call to the next: paths through the program, across functions, and their costs.
+"""Searches paths through the program from one communication call to the next, across functions, and their costs.
 
-A path costs what a rank would have had to do without leaving a trace: other communication calls cost most, then caught
-exceptions, then more rounds of loops.
+The cost of a path is what a rank would have had to do without leaving a trace: other communication calls cost most,
+then caught exceptions, then more rounds of loops.
 """
 
 import ast
@@ -55,7 +55,7 @@ class Called:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProgramFlow:
-    """Control flow across functions, as far as it matters to communication."""
+    """Control flow across functions, as far as it matters for communication."""
 
     analysis: Analysis
     places: StackMap

@@ -39,7 +39,7 @@ def find_separations(sides: Sides, flow: ProgramFlow) -> list[Separation]:
         return []
     unseen = not sides.odd.recorded
     direct = list(_separating(region, to_usual, to_odd, unseen=unseen))
-    # A loop that one side has just left needs no earlier round to explain it.
+    # For a loop that one side has just left, no earlier round is needed as an explanation.
     left = {p.turn.node for p in direct if isinstance(p.turn.node, Loop)}
     return [*direct, *(p for p in _slipping(region, [*starts, *to_usual], to_odd) if p.turn.node not in left)]
 
@@ -101,7 +101,7 @@ def _targets(side: ForkSide, chain: Chain, region: Region, whole: State) -> list
 
 def _separating(region: Region, usual: list[State], odd: list[State], *, unseen: bool) -> Iterator[Separation]:
     """Decisions with one outcome that is nearer to the usual call, and one that is nearer to the odd one."""
-    # Of a rank whose calls are not recorded, other calls on the way cost little.
+    # For a rank whose calls are not recorded, other calls on the way cost little.
     cost = region.flow.cost
     to_usual = region.distances(usual)
     to_odd = region.distances(odd, (lambda state: min(cost(state), ROUND)) if unseen else cost)
@@ -120,10 +120,10 @@ def _separating(region: Region, usual: list[State], odd: list[State], *, unseen:
 
 
 def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[Separation]:
-    """Decisions that let a rank skip a call in a loop where the sides still agreed.
+    """Decisions that let a rank skip a call in a loop in which the sides still agreed.
 
-    It comes to the same call again in a later round. A rank that comes to another call first is at once apart from those
-    that it left, so that is not an earlier round.
+    The rank reaches the same call again in a later round. A rank that reaches another call first parts from the others
+    at once, so that is not an earlier round.
     """
     to_call, to_odd = region.distances(calls, _skipped_cost(region.flow)), region.distances(odd)
     best = _best(region, to_call)
@@ -150,9 +150,11 @@ def _skipped_cost(flow: ProgramFlow) -> Callable[[State], int]:
 
 
 def find_missing(chain: Chain, flow: ProgramFlow) -> Iterator[Separation]:
-    """Decisions with an outcome that does not lead to the call of this chain, or only in another round of a loop around it.
+    """Decisions with an outcome that does not lead to the call of this chain, or only in another round of a surrounding
+    loop.
 
-    On the way from one round's call to the next one's; where there is none, on the way from the program's start.
+    They are searched on the way from one round's call to the next one's, or from the program's start if there is no
+    such way.
     """
     target = flow.state_of(chain)
     if target is None:
@@ -168,7 +170,7 @@ def find_missing(chain: Chain, flow: ProgramFlow) -> Iterator[Separation]:
     for state, ways in _decisions(region):
         one = min(ways, key=lambda w: (rounds.get(w[1], FAR), to_call.get(w[1], FAR)))
         for other in ways if one[1] in rounds else ():
-            # A handler that ends the program catches what went wrong, and lets nobody miss a call.
+            # A handler that ends the program reacts to an error, and does not make a rank miss the call.
             ends = other[0] is not None and other[0].test is None and other[1] not in rounds
             if _extra_cost(rounds, other[1], one[1]) > 0 and (one[0] or other[0]) and not ends:
                 slack = max(0, region.reached[state] + to_call[one[1]] - best)
@@ -191,7 +193,7 @@ def _best(region: Region, distances: dict[State, int]) -> int:
 
 
 def _keep(found: dict[ast.AST, Separation], separation: Separation) -> None:
-    """Of one decision in several contexts, keep the most likely."""
+    """If one decision occurs in several contexts, keeps the most likely."""
     node = separation.turn.node
     before = found.get(node)
     if before is None or (separation.slack, -separation.separates) < (before.slack, -before.separates):
@@ -213,7 +215,7 @@ _UNSEEN = 0.8
 _FIXED = 0.1
 """It went the other way in the rounds before, and nothing in the condition can change."""
 LEAST = 0.1
-"""Forks below this are not shown: a wrong place costs more than none."""
+"""Forks below this are not shown: a wrong place is worse than none."""
 _PER_COST = 0.9
 """Per unit of cost that a path through the decision has above the cheapest path."""
 
@@ -230,7 +232,7 @@ def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
     step = _step(separation, analysis)
     told = _describe(kind, separation, step, sides)
     if not reasons:
-        # What nobody knows must not read as known.
+        # What is not known must not read as known.
         told = f"if {told}, they separated here" if kind is ForkKind.LOOP else told
         told += UNEXPLAINED
     fork = Fork(
@@ -298,7 +300,7 @@ def _describe(kind: ForkKind, separation: Separation, step: CommStep | None, sid
 
 
 def _outcome(separation: Separation, condition: str) -> str:
-    """How the condition went, to be followed by the ranks."""
+    """How the condition turned out, as a phrase before the ranks."""
     odd = separation.odd
     if odd is None or not isinstance(odd.node, ast.If):
         return f"{condition} had another result on"

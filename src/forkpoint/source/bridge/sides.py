@@ -19,7 +19,7 @@ from forkpoint.source.program import Program
 from forkpoint.source.syntax import Loop, enclosing
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Stack frames -> lines of the source that was given.
+# Stack frames -> lines of the given source.
 
 _PART_OF_FUNCTION = frozenset({"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>"})
 
@@ -40,7 +40,7 @@ class StackMap:
 
     program: Program
     notes: dict[str, None] = field(default_factory=dict)
-    """Frames that the source does not match, in the order they were found."""
+    """Frames that the source does not match, in the order in which they were found."""
     misfits: set[str] = field(default_factory=set)
     """Files whose version differs from the one that ran."""
     _flows: dict[Function, ControlFlow] = field(default_factory=dict)
@@ -91,13 +91,13 @@ class StackMap:
 
 
 def _is_of_another_package(frame: Frame, module: Module) -> bool:
-    """`site-packages/lightning/trainer.py`, where the source has a `trainer.py` of its own."""
+    """`site-packages/lightning/trainer.py`, if the source has a `trainer.py` of its own."""
     inside = installed_path(frame)
     return inside is not None and not module.path.replace("\\", "/").endswith(f"/{inside}")
 
 
 def outermost(chains: Iterable[Chain]) -> Function | None:
-    """The function in which all chains start, if it is the same."""
+    """The function in which all chains start, if it is the same one."""
     roots = {chain[0].function for chain in chains if chain}
     return roots.pop() if len(roots) == 1 else None
 
@@ -107,7 +107,9 @@ def outermost(chains: Iterable[Chain]) -> Function | None:
 
 
 def loops_left(after: Chain, inside: Chain) -> Iterator[tuple[Loop, Function]]:
-    """Loops around the calls of `inside` that are over when the program comes to the line at which `after` parts from it."""
+    """Loops around the calls of `inside` that have ended when the program reaches the line at which `after` parts from
+    it.
+    """
     shared = next((i for i, (a, b) in enumerate(zip(after, inside, strict=False)) if a != b), None)
     if shared is None or after[shared].function is not inside[shared].function:
         return
@@ -170,8 +172,8 @@ def find_sides(incident: Incident, verdict: Verdict) -> Sides | None:
 
 
 def _passed_sides(usual: int, odd: int, divergence: Divergence, incident: Incident) -> Sides | None:
-    """One side skipped calls of this group: its next call of any kind, against the first of those that it skipped. Calls that autograd
-    makes have no frames of the program, so the first call that has some stands for them.
+    """One side skipped calls of this group: its next call of any kind is compared with the first call that it skipped.
+    Calls made by autograd have no frames of the program, so the first call that has some stands for them.
     """
     first, other = (divergence.cohorts[cohort].ranks[0] for cohort in (usual, odd))
     track, own = (track_of(rank, divergence, incident) for rank in (first, other))
@@ -193,7 +195,7 @@ def _passed_sides(usual: int, odd: int, divergence: Divergence, incident: Incide
 
 
 def _is_whole(stack: Stack | None) -> bool:
-    """From the body of the script on."""
+    """It starts at the body of the script."""
     return bool(stack) and stack is not None and stack[-1].name == "<module>"
 
 
@@ -290,7 +292,7 @@ def track_of(rank: int, divergence: Divergence, incident: Incident) -> Track | N
 def _before(
     sides: list[ForkSide], seq: int | None, divergence: Divergence, incident: Incident
 ) -> tuple[Stack | None, ...]:
-    """From the usual side, or from the odd one if that has nothing."""
+    """From the usual side, or from the odd one if the usual side has none."""
     if seq is None:
         return ()
     for side in sides:
@@ -305,7 +307,7 @@ def _before(
 
 def find_message_sides(incident: Incident, divergence: Divergence) -> Sides | None:
     """The two ends of a channel run different code, so the odd end is compared with itself: after its last message it
-    should have gone on to the next one, but went on to something else.
+    should have continued to the next one, but continued to something else.
     """
     rank = next(iter(divergence.odd), None)
     track = track_of(rank, divergence, incident) if rank is not None else None

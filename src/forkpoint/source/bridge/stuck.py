@@ -25,7 +25,7 @@ _DEEPER = 0.9
 """Per level of calls: what is nearer to the line is more likely the cause."""
 _LOADER = "/torch/utils/data/dataloader.py"
 _LOADED = 1.1
-"""If the program has one dataset, its items are what the loader waits for: more than the line that asks the loader."""
+"""If the program has one dataset, the loader waits for its items: that says more than the line that asks the loader."""
 _DEPTH = 3
 _THE_CALL = 0.4
 """The call that does not finish, if nothing shows why."""
@@ -55,7 +55,7 @@ def find_held(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterat
 
 
 def _loading(flow: ProgramFlow) -> list[tuple[CodeLine, str]]:
-    """Where the program's one dataset reads an item; the wait without a limit in what that runs, if there is one."""
+    """Where the program's one dataset reads an item, or the wait without a limit in what that runs."""
     items = [
         function
         for function in flow.analysis.program.functions()
@@ -81,7 +81,7 @@ def _above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Ite
 
 
 def _under(decision: Fork, chain: Chain) -> str:
-    """`, under `rank == 0``: the decision around the line, and which way it went."""
+    """`, under `rank == 0``: the decision around the line, and its outcome."""
     condition = tell_condition(decision.test, decision.function)
     line = next(place.line for place in reversed(chain) if place.function is decision.function)
     if isinstance(decision.node, ast.If) and spans(decision.node.orelse, line):
@@ -110,7 +110,7 @@ def find_between(before: Chain, now: Chain, verdict: Verdict, flow: ProgramFlow)
 
 
 def _between(before: Chain, place: CodeLine, flow: ProgramFlow) -> Iterator[tuple[range, Function, int]]:
-    """The lines from the function's last call (or the loop around) to this one, and the functions they run."""
+    """The lines from the function's last call (or the surrounding loop) to this one, and the functions that they run."""
     function = place.function
     last = [p.line for p in before if p.function is function and p.line < place.line]
     outermost = [n.lineno for n in enclosing(place.line, place.function)][-1:]

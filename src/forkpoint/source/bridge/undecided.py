@@ -26,7 +26,7 @@ from forkpoint.source.bridge.why import because, place_fork, tell_condition
 from forkpoint.source.flow import Turn
 
 _HERE = LEAST
-"""Where ranks wait is certain, and rarely where it went wrong."""
+"""It is certain that ranks wait here, but this is rarely where it went wrong."""
 _ALONE = 0.25
 _PERHAPS = 0.5
 _ON_PURPOSE = 0.3
@@ -63,7 +63,7 @@ def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> I
 
 
 def _supposed(verdict: Verdict) -> list[Verdict]:
-    """What the first two hypotheses say, as if it were decided, where they speak of one rank and the same one."""
+    """What the first two hypotheses say, as if it were decided, if both concern the same single rank."""
     first = [h for h in verdict.hypotheses[:2] if len(h.suspects) == 1]
     return [replace(verdict, cause=h.cause, suspects=h.suspects) for h in first if h.suspects == first[0].suspects]
 
@@ -76,15 +76,15 @@ def _standing(places: list[CallPlace], incident: Incident, flow: ProgramFlow) ->
             [*([waits] if place.waiting else []), *([failed] if place.failed or not place.waiting else [])]
         )
         fork = place_fork(ForkKind.HELD, place.chain[-1], flow.places, told, place.cohort)
-        # What a few raised by themselves is more than what their peers' end did to the rest.
+        # An exception that a few ranks raised by themselves says more than what their end did to the rest.
         alone = bool(place.failed) and len(places) > 1 and all(raised_by((r,), incident) for r in place.failed)
         if fork is not None:
             yield Weighed(fork, _ALONE if alone and not place.waiting else _HERE)
 
 
 def _between(one: CallPlace, other: CallPlace, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
-    """Decisions after which a rank comes to one of two calls and not to the other; without a reason why ranks decide differently
-    only where it is known who did.
+    """Decisions after which a rank reaches one of two calls and not the other; those without a reason why ranks decide
+    differently only if it is known which rank did.
     """
     first, second = (ForkSide(p.ranks, p.cohort, "call", p.stack, None, None, recorded=False) for p in (one, other))
     sides = Sides(first, second, (), named=False)
@@ -108,7 +108,7 @@ def _missing(place: CallPlace, flow: ProgramFlow) -> Iterator[Weighed]:
 
 
 def _usual(fork: Fork) -> float:
-    """Jobs give ranks roles on purpose, and most end their loops together."""
+    """Jobs give ranks different roles on purpose, and usually end their loops together."""
     by_rank = all(reason.origin is Origin.RANK for reason in fork.reasons)
     return _ON_PURPOSE if (fork.reasons and by_rank) or fork.kind is ForkKind.LOOP else 1.0
 

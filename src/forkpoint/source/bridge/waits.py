@@ -13,7 +13,7 @@ _BY_CLASS = {
     "Event": "wait", "Condition": "wait", "Barrier": "wait", "Thread": "join", "Process": "join",
     "Popen": "wait communicate", "socket": "recv accept recv_into", "Connection": "recv",
 }  # fmt: skip
-"""Methods that return when somebody else does something."""
+"""Methods that return only when somebody else does something."""
 _BY_NAME = (
     (("lock", "mutex"), "acquire"), (("queue", "_q"), "get"), (("sock", "socket"), "recv accept"), (("proc",), "wait join"),
 )  # fmt: skip
@@ -23,7 +23,7 @@ _FUNCTIONS = frozenset({
     "fcntl.flock", "fcntl.lockf", "urllib.request.urlopen", "requests.get", "requests.post", "requests.put",
 })  # fmt: skip
 _NEED_ARGUMENTS = frozenset({"recv", "recv_into", "communicate"})
-"""Their arguments are no time limit."""
+"""Methods whose arguments are no time limit."""
 _LIMITS = ("timeout", "deadline", "limit", "tries", "attempt", "retries", "max_")
 _CLOCKS = frozenset({"time", "monotonic", "perf_counter"})
 _SLEEPS = frozenset({"sleep", "wait"})
@@ -31,7 +31,7 @@ _SHOWN = 50
 
 
 def find_waits(function: Function, analysis: Analysis) -> Iterator[tuple[int, str]]:
-    """Lines, and what is waited for there."""
+    """Lines, and what they wait for."""
     for node in ast.walk(function.node):
         if isinstance(node, ast.While) and _polls(node, function, analysis):
             yield node.lineno, "this loop asks again and again, without a limit"
@@ -45,7 +45,7 @@ def find_waits(function: Function, analysis: Analysis) -> Iterator[tuple[int, st
 
 
 def _polls(loop: ast.While, function: Function, analysis: Analysis) -> bool:
-    """It sleeps between two looks at something, reads no clock, counts nothing and makes no call of the job."""
+    """It sleeps between two checks, reads no clock, counts nothing and makes no call of the job."""
     calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
     looks = isinstance(loop.test, ast.Constant) or any(isinstance(n, ast.Call) for n in ast.walk(loop.test))
     words = {name.lower() for name in names_and_attributes_in(loop)}
@@ -85,7 +85,7 @@ def _named(expr: ast.expr, words: tuple[str, ...]) -> bool:
 
 
 def _is_limited(call: ast.Call) -> bool:
-    """A keyword that limits it, or any argument of a method that needs none."""
+    """It has a keyword that limits it, or, for a method that needs no argument, any argument."""
     if any(k.arg and any(limit in k.arg for limit in _LIMITS) for k in call.keywords):
         return True
     if not isinstance(call.func, ast.Attribute) or call.func.attr in _NEED_ARGUMENTS:

@@ -1,4 +1,4 @@
-"""Why a decision can differ by rank, how likely that is, and the fork and the phrases that say so."""
+"""Why a decision can differ by rank, how likely that is, and the phrases and the fork that say so."""
 
 import ast
 from collections.abc import Iterator
@@ -34,13 +34,15 @@ NOT_SHOWN = 0.3
 _EQUAL = 0.05
 """The source shows that it is the same on all ranks."""
 _COUNTER = 0.12
-"""It counts rounds, so it differs only after something else did."""
+"""It counts rounds, so it differs only after something else differed."""
 _ROUNDS_NOT_SHOWN = 0.12
-"""A loop over layers, buckets or callbacks is as long on all ranks; one over something else usually shows why it is not."""
+"""A loop over layers, buckets or callbacks has the same length on all ranks; if a loop over something else has not, the
+source usually shows why.
+"""
 _RAISED_WITHIN = 3
 """Levels of calls below the `try`."""
 _MADE_WITHIN = 3
-"""Callers above the loop that pass on what it runs over."""
+"""Levels of callers above the loop that pass on what it iterates over."""
 _ON_ALL_RANKS = 0.2
 """An exception that is usually raised on all ranks."""
 
@@ -64,7 +66,7 @@ def how_different(node: ast.AST, test: ast.expr, function: Function, analysis: A
 
 
 def _of_generator(iterated: ast.expr, function: Function, analysis: Analysis) -> Reasons:
-    """A loop over a generator runs as often as the loops around its `yield`."""
+    """A loop over a generator has as many rounds as the loops around its `yield`."""
     found: set[Reason] = set()
     for callee in analysis.resolver.callees(iterated, function).functions if isinstance(iterated, ast.Call) else ():
         for loop in rounds(callee):
@@ -74,7 +76,7 @@ def _of_generator(iterated: ast.expr, function: Function, analysis: Analysis) ->
 
 
 def _of_maker(iterated: ast.expr, function: Function, analysis: Analysis, depth: int = _MADE_WITHIN) -> Reasons:
-    """`files = TokenFiles(rank, world)`: it was made for this rank, so its length may be this rank's own."""
+    """`files = TokenFiles(rank, world)`: the object was made for this rank, so its length may be this rank's own."""
     for value, where in _makers(_held_by(iterated), function, analysis):
         if isinstance(value, ast.Call) and any(map(is_rank_word, _given_to(value))):
             text = "it is made with this rank's number, and may be longer or shorter than on other ranks"
@@ -96,7 +98,7 @@ def _held_by(iterated: ast.expr) -> ast.expr:
 
 
 def _makers(node: ast.AST, function: Function, analysis: Analysis) -> Iterator[tuple[ast.expr, Function]]:
-    """What a name or attribute was set to, and what callers pass for a parameter."""
+    """What was assigned to a name or attribute, and what callers pass for a parameter."""
     match node:
         case ast.Name(id=name) if name in function.params:
             for call, caller in analysis.resolver.call_sites(function):
@@ -154,7 +156,7 @@ def can_change(test: ast.expr, function: Function, analysis: Analysis) -> bool:
 
 
 def how_caught(handler: ast.ExceptHandler, function: Function, analysis: Analysis) -> tuple[Reasons, float]:
-    """An explicit `raise` under a condition that differs is a better reason than that exceptions happen."""
+    """An explicit `raise` under a condition that differs is a better reason than the mere possibility of an exception."""
     name = ast.unparse(handler.type) if handler.type is not None else "an exception"
     explicit = _raised_by_rank(handler, function, analysis)
     if explicit:
@@ -201,7 +203,7 @@ def because(reasons: Reasons) -> str:
 
 
 def tell_decision(node: BranchOrLoop, line: int, who: str, function: Function) -> str:
-    """What these ranks decided to get to a line inside a branch or loop."""
+    """What these ranks decided in order to reach a line inside a branch or loop."""
     condition = tell_condition(test_of(node), function)
     if isinstance(node, ast.For | ast.AsyncFor | ast.While):
         return f"the loop over {condition} led {who} here"
@@ -226,7 +228,7 @@ def place_fork(
 def decision_fork(
     node: BranchOrLoop, function: Function, analysis: Analysis, sentence: str, cohort: int | None
 ) -> tuple[Fork, float]:
-    """At a branch or loop, with the likelihood that it differs by rank."""
+    """A fork at a branch or loop, with the likelihood that it differs by rank."""
     test = test_of(node)
     reasons, differs = how_different(node, test, function, analysis)
     kind = ForkKind.LOOP if isinstance(node, ast.For | ast.AsyncFor | ast.While) else ForkKind.SKIPPED

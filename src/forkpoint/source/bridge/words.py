@@ -1,4 +1,6 @@
-"""Where in the source the lines of ranks' logs were printed: how far a rank came, and what it printed otherwise than its peers."""
+"""Where in the source the lines of ranks' logs were printed: how far a rank came, and what it printed differently from
+its peers.
+"""
 
 import ast
 import re
@@ -15,7 +17,9 @@ from forkpoint.source.syntax import all_arguments, last_word, names_in
 PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
                     "log_rank", "print_rank"})  # fmt: skip
 _LEAST = 8
-"""Letters of a message that must be written in the source: two short words. Fewer fit lines of anybody."""
+"""Minimum number of letters of a message that must be written in the source: two short words. With fewer, any line
+would fit.
+"""
 _FIELD = re.compile(r"%[-+ #0-9.]*[a-zA-Z]|\{[^{}]*\}")
 _NUMBER = re.compile(r"[0-9]+")
 _MOST_LOGS = 64
@@ -33,7 +37,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A line of a rank's log, from the words of the message on, and what printed it."""
+    """A line of a rank's log, starting at the words of the message, and the call that printed it."""
 
     text: str
     message: Message
@@ -60,7 +64,7 @@ def find_messages(flow: ProgramFlow) -> Iterator[Message]:
 
 
 def _prints_parameter(function: Function) -> bool:
-    """`def say(text): print(f"{now()} w{rank} {text}")`: what it is given is what it prints."""
+    """`def say(text): print(f"{now()} w{rank} {text}")`: it prints its argument."""
     printed = [a for call in function.calls if last_word(call.func) in PRINTS for a in all_arguments(call)]
     rest = function.node.args.vararg if isinstance(function.node, ast.FunctionDef | ast.AsyncFunctionDef) else None
     given = {*function.params, *([rest.arg] if rest else [])}
@@ -68,7 +72,7 @@ def _prints_parameter(function: Function) -> bool:
 
 
 def _pattern(expr: ast.expr) -> re.Pattern[str] | None:
-    """`f"rank {rank}: skipping"`, `"skipping %d" % n`, `"skipping {}".format(n)`: what is written, with gaps."""
+    """`f"rank {rank}: skipping"`, `"skipping %d" % n`, `"skipping {}".format(n)`: the literal text, with gaps."""
     match expr:
         case ast.Constant(value=str() as text):
             parts = _FIELD.split(text)
@@ -86,7 +90,7 @@ def _pattern(expr: ast.expr) -> re.Pattern[str] | None:
 
 
 def read_words(capture: Capture, flow: ProgramFlow) -> dict[int, list[Spoken]]:
-    """By rank, in order: its lines that exactly one call of the source prints."""
+    """By rank, in order: its lines that exactly one call of the source can have printed."""
     messages = sorted(find_messages(flow), key=lambda m: -len(m.fits.pattern))
     shared = Counter(file for file, _ in capture.logs)
     owners = {file: rank for file, rank in capture.logs if shared[file] == 1}
@@ -110,7 +114,7 @@ def plain(text: str) -> str:
 
 
 def _printed_by(text: str, messages: Sequence[Message]) -> Message | None:
-    """The one with the most words, which come first; None where two have the same."""
+    """The call with the most words, which come first; None if two have the same."""
     fitting = [m for m in messages if m.fits.search(text)]
     if len(fitting) > 1 and fitting[0].fits.pattern == fitting[1].fits.pattern:
         return None
@@ -118,7 +122,7 @@ def _printed_by(text: str, messages: Sequence[Message]) -> Message | None:
 
 
 def stack_of(spoken: Spoken, flow: ProgramFlow) -> Stack:
-    """The call that printed it and, as long as there is only one, what calls that."""
+    """The call that printed it and, as long as there is only one, the call of the function around it."""
     function, line = spoken.message.function, spoken.message.call.lineno
     frames: list[Frame] = []
     while len(frames) < _MOST_CALLERS:
@@ -136,7 +140,7 @@ def stack_of(spoken: Spoken, flow: ProgramFlow) -> Stack:
 
 @dataclass(frozen=True, slots=True)
 class OddLine:
-    """What these ranks printed, and what all others printed there."""
+    """What these ranks printed, and what all others printed in its place."""
 
     ranks: tuple[int, ...]
     own: Spoken
@@ -144,7 +148,9 @@ class OddLine:
 
 
 def find_odd(words: dict[int, list[Spoken]], suspects: Sequence[int]) -> Iterator[OddLine]:
-    """Numbers that are the rank's own are left out. Without suspects: of the only rank that differs from all others."""
+    """Without numbers that identify the rank. If there are no suspects: the line of the only rank that differs from all
+    others.
+    """
     first: dict[ast.Call, dict[int, Spoken]] = {}
     for rank, lines in words.items():
         for spoken in lines:
@@ -160,7 +166,7 @@ def find_odd(words: dict[int, list[Spoken]], suspects: Sequence[int]) -> Iterato
 
 
 def _without_own(numbers: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    """Without the places at which every rank printed its own number."""
+    """Without the positions at which every rank printed its own number."""
     columns = list(zip(*numbers.values(), strict=False))
     own = [
         i for i, column in enumerate(columns) if all(int(n) == rank for n, rank in zip(column, numbers, strict=True))

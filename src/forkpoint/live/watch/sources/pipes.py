@@ -19,8 +19,9 @@ from forkpoint.traces.dump import MAX_BYTES, decode, looks_like_dump
 POKE_EVERY_S = 60.0
 """As often as torch's own periodic dumper: a dump with stacks takes the GIL for 20 ms and more."""
 _PATIENCE_S = 8.0
-"""For all dumps together. torch looks at its pipe once a second, and imports torch._inductor before its first dump, for whose
-stacks it asks it: 4.7 s were measured, and more where its files were not cached. The next look picks up those that take longer.
+"""For all dumps together. torch checks its pipe once a second, and before its first dump it imports torch._inductor, which it
+asks about stacks: that took 4.7 s when measured, and takes longer if its files are not cached. The next look picks up dumps
+that take longer.
 """
 _AGAIN_S = 0.1
 _WRITERS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
