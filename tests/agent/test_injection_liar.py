@@ -9,6 +9,7 @@ import pytest
 from agent.claim_cases import recorded
 from agent.injections.liar import Liar
 from agent.injections.planted import SECRET, Injection, load_corpus, open_planted
+from agent.walks import Unwritten
 from cases import CASES, load_cases
 from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.claims import CLAIMS
@@ -16,7 +17,6 @@ from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget
 from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.tools import TOOLS
-from forkpoint.agent.transcript import Unwritten
 from forkpoint.agent.workflow import explain
 from forkpoint.brief.case import Case
 from forkpoint.report.json_report import render_json

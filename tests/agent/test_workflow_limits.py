@@ -12,6 +12,7 @@ from agent.walks import (
     ISSUED,
     LOCAL,
     QUIET,
+    Unwritten,
     Walk,
     choose,
     go_on,
@@ -25,7 +26,6 @@ from agent.walks import (
 from forkpoint.agent.model import Account, Budget, Usage
 from forkpoint.agent.providers import Style, connect
 from forkpoint.agent.talk import Talk
-from forkpoint.agent.transcript import Unwritten
 from forkpoint.agent.workflow import explain
 from forkpoint.report.json_report import render_json
 from looping import for_each

@@ -66,7 +66,7 @@ def test_a_detector_that_breaks_costs_its_own_answer_and_a_well_job_is_not_calle
     for rank in range(4):
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(good_dump(0).replace(b"scheduled", b"completed"))
     well = diagnose(read([str(tmp_path)]))
-    monkeypatch.setattr("forkpoint.judge.detectors.DETECTORS", (host_stall_that_breaks,))
+    monkeypatch.setattr("forkpoint.judge.verdict.DETECTORS", (host_stall_that_breaks,))
 
     verdict = diagnose(read([str(tmp_path)]))
 
