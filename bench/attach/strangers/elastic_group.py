@@ -1,0 +1,62 @@
+"""A group of the ranks that still have data is made by those ranks alone; making a group needs all of them.
+
+Truth, noted before it ran: rank 3, divergent-path, the line of `if dist.get_rank() in busy` (or of the `dist.new_group` that it does not call);
+ranks 0-2 are in `dist.new_group`, rank 3 in the `dist.all_reduce` of `finish`.
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+
+class Trainer:
+    """Trains until the data ends, rank by rank."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.weights = torch.ones(64, device=device)
+        self.left = 30 if dist.get_rank() != 3 else 18
+
+    def together(self, steps: int) -> None:
+        """Steps in which all ranks have data."""
+        for _ in range(steps):
+            dist.all_reduce(self.weights)
+            self.weights /= dist.get_world_size()
+            self.left -= 1
+
+    def remaining(self) -> list[int]:
+        """The ranks that still have data."""
+        left = torch.tensor([self.left], device=self.weights.device)
+        everyone = [torch.empty_like(left) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, left)
+        return [rank for rank, count in enumerate(everyone) if count.item() > 0]
+
+    def rest(self, busy: list[int]) -> None:
+        """What is left, by those that have it."""
+        if dist.get_rank() in busy:
+            group = dist.new_group(busy)
+            for _ in range(self.left):
+                dist.all_reduce(self.weights, group=group)
+                self.weights /= len(busy)
+
+    def finish(self) -> float:
+        """The same weights everywhere."""
+        dist.all_reduce(self.weights)
+        return self.weights.mean().item()
+
+
+def main() -> None:
+    """All together, then the rest, then the end."""
+    backend = os.environ.get("BACKEND", "gloo")
+    dist.init_process_group(backend)
+    trainer = Trainer(torch.device("cuda:0" if backend == "nccl" else "cpu"))
+    trainer.together(18)
+    busy = trainer.remaining()
+    print(f"[rank {dist.get_rank()}] ranks with data: {busy}", flush=True)
+    trainer.rest(busy)
+    print(f"[rank {dist.get_rank()}] mean {trainer.finish():.3f}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
