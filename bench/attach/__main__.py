@@ -22,8 +22,10 @@ from bench.attach.hangs import (
     NCCL_HANGS,
     NCCL_PROGRAMS,
     NCCL_SECOND,
+    NCCL_THIRD,
     PROGRAMS,
     SECOND,
+    THIRD,
     Hang,
     running,
 )
@@ -99,6 +101,7 @@ def main() -> None:
     for name, says in (
         ("programs", "programs of different styles instead of job.py"),
         ("second", "twelve more, half on NCCL"),
+        ("third", "twelve more, written before attach was read"),
     ):
         sets.add_argument(f"--{name}", dest="set", action="store_const", const=name, default="ways", help=says)
     parser.add_argument("--keep", metavar="DIR", help="keep each job's evidence and a log there")
@@ -108,8 +111,8 @@ def main() -> None:
     parser.add_argument("--starts-s", type=float, default=600.0, help="how long a job may take to begin (default: 600)")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
-    hangs = {"ways": (*HANGS, HEALTHY), "programs": PROGRAMS, "second": SECOND}
-    on_nccl = {"ways": NCCL_HANGS, "programs": NCCL_PROGRAMS, "second": NCCL_SECOND}
+    hangs = {"ways": (*HANGS, HEALTHY), "programs": PROGRAMS, "second": SECOND, "third": THIRD}
+    on_nccl = {"ways": NCCL_HANGS, "programs": NCCL_PROGRAMS, "second": NCCL_SECOND, "third": NCCL_THIRD}
     port = _PORT + 50 * list(hangs).index(args.set)  # sets may run at the same time
     if args.keep:
         Path(args.keep).mkdir(parents=True, exist_ok=True)

@@ -205,6 +205,26 @@ NCCL_SECOND = _second(
     Hang("a kernel that does not end; guard", "kernel", _GUARD, who=1),
 )  # fmt: skip
 
+THIRD = (
+    Hang("a filter leaves nothing of a micro batch; nothing on but py-spy", "token_filter", who=2),
+    Hang("a file's lock that a program inherited; container without ptrace, guard", "feature_cache", _GUARD, who=1, in_namespace=True),
+    Hang("a queue whose producer has died; nothing on but py-spy", "prefetch", who=3),
+    Hang("settings on a mount that does not answer; container without ptrace, debug server", "slow_mount", _SERVER, who=0,
+         in_namespace=True),
+    Hang("a stage that expects one micro batch more; nothing on but py-spy", "stages", who=2),
+    Hang("a snapshot's error that nobody sees; another user, py-spy", "snapshot", who=0, other_user=True),
+)  # fmt: skip
+"""Twelve more programs, whose truth was written down before attach was read."""
+NCCL_THIRD = _second(
+    Hang("overflow, seen by one rank; container without ptrace, guard", "overflow", _GUARD, who=2, in_namespace=True),
+    Hang("a group made by its members alone; container without ptrace, debug server", "elastic_group", _SERVER, who=3,
+         in_namespace=True),
+    Hang("a metrics thread that has died; dump pipe and py-spy", "metrics_thread", _PIPE, who=2),
+    Hang("a program asks for a password; another user, dump pipe and py-spy", "credentials", _PIPE, who=3, other_user=True),
+    Hang("experts drop tokens after the counts; guard", "capacity", _GUARD, who=1),
+    Hang("a kernel on a stream of its own; guard", "side_stream", _GUARD, who=1),
+)  # fmt: skip
+
 HEALTHY = Hang("nothing: all ranks go on; nothing on but py-spy", "healthy")
 """Nobody may be named."""
 

@@ -6,6 +6,7 @@ Truth, noted before it ran: rank 1, host-stall, the line of `fcntl.flock`; the o
 import fcntl
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,7 +23,7 @@ class FeatureCache:
     def update(self, step: int) -> None:
         """Append a row under the lock."""
         with self.path.open("ab") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(handle, fcntl.LOCK_EX)  # here: feature_cache
             handle.write(step.to_bytes(4, "little"))
 
     def compact(self) -> subprocess.Popen[bytes]:
@@ -44,6 +45,8 @@ def train(cache: FeatureCache, device: torch.device) -> None:
         dist.all_reduce(loss)
         loss /= dist.get_world_size()
         print(f"[rank {dist.get_rank()}] step {step} loss {loss.mean().item():.3f}", flush=True)
+        if step == 4:
+            Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
         if step == 4 and dist.get_rank() == 1:
             cache.compact()
 

@@ -5,8 +5,10 @@ division in `rate`; the other ranks' threads wait in the all_reduce, and the mai
 """
 
 import os
+import sys
 import threading
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -32,12 +34,12 @@ class Metrics:
     def rate(self) -> float:
         """Samples per accepted sample; rank 2 has accepted none in its third round."""
         accepted = 0 if dist.get_rank() == 2 and self.round == 3 else 8
-        return 16 / accepted
+        return 16 / accepted  # here: metrics_thread
 
     def _publish(self) -> None:
         self.round += 1
         mine = torch.tensor([self.rate()], device=self.device)
-        dist.all_reduce(mine, group=self.group)
+        dist.all_reduce(mine, group=self.group)  # here: metrics_thread
         if dist.get_rank() == 0:
             print(f"round {self.round}: rate {mine.item() / dist.get_world_size():.2f}", flush=True)
 
@@ -52,6 +54,8 @@ def train(metrics: Metrics, device: torch.device) -> None:
     """Steps with a round of metrics after every fourth."""
     weights = torch.ones(256, device=device)
     for step in range(40):
+        if step == 8:
+            Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
         dist.all_reduce(weights)
         weights /= dist.get_world_size()
         time.sleep(0.01)

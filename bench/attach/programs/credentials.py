@@ -5,6 +5,8 @@ Truth, noted before it ran: rank 3, host-stall, the line of `subprocess.run` in 
 
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -17,7 +19,7 @@ def fetch(shard: int, ask: bool) -> int:
     command = ["sh", "-c", ASK] if ask else ["echo", str(shard * 10 + 1)]
     reader, writer = os.pipe()
     try:
-        done = subprocess.run(command, stdin=reader, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, stdin=reader, capture_output=True, text=True, check=True)  # here: credentials
     finally:
         os.close(reader)
         os.close(writer)
@@ -36,6 +38,8 @@ def main() -> None:
     device = torch.device("cuda:0" if backend == "nccl" else "cpu")
     weights = torch.zeros(16, device=device)
     for epoch in range(4, 8):
+        if epoch == 6:
+            Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
         sizes = shards(epoch)
         gradient = torch.full((16,), float(sum(sizes)), device=device)
         for _ in range(5):

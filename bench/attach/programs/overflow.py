@@ -5,6 +5,8 @@ broadcast of the next step's learning rate, the others in the all_reduce of the 
 """
 
 import os
+import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -19,9 +21,9 @@ class Optimizer:
 
     def update(self, gradient: torch.Tensor) -> bool:
         """One update; false where this step's gradients are of no use."""
-        if not torch.isfinite(gradient).all():
+        if not torch.isfinite(gradient).all():  # here: overflow
             self.scale /= 2
-            return False
+            return False  # here: overflow
         square = (gradient / self.scale).pow(2)
         dist.all_reduce(square)
         norm = square.sum().sqrt()
@@ -43,6 +45,8 @@ def main() -> None:
     device = torch.device("cuda:0" if backend == "nccl" else "cpu")
     optimizer = Optimizer(device)
     for step in range(20):
+        if step == 8:
+            Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
         value = rate(step, device)
         gradient = torch.full_like(optimizer.weights, optimizer.scale * value)
         if dist.get_rank() == 2 and step == 8:

@@ -6,6 +6,7 @@ that failed); rank 1 waits in that barrier, rank 0 and the other pair in the `di
 
 import contextlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -29,9 +30,9 @@ class Snapshots:
 
     def save(self, step: int, weights: torch.Tensor) -> None:
         """Best effort: a failed snapshot does not stop the training."""
-        with contextlib.suppress(OSError):
-            self.write(step, weights)
-            dist.barrier(group=self.pair)
+        with contextlib.suppress(OSError):  # here: snapshot
+            self.write(step, weights)  # here: snapshot
+            dist.barrier(group=self.pair)  # here: snapshot
 
 
 def main() -> None:
@@ -42,6 +43,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         snapshots = Snapshots(Path(folder))
         for step in range(40):
+            if step == 8:
+                Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
             dist.all_reduce(weights)
             weights /= dist.get_world_size()
             if step % 3 == 0:

@@ -5,16 +5,18 @@ Truth, noted before it ran: rank 0, host-stall, the line of `path.read_text()` i
 
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _WorkerServer
 
 
 def reload(path: Path) -> dict[str, float]:
     """The settings as they are on the mount now."""
-    return json.loads(path.read_text())
+    return json.loads(path.read_text())  # here: slow_mount
 
 
 def agree_on_settings(path: Path) -> dict[str, float]:
@@ -30,6 +32,8 @@ def train(path: Path, device: torch.device) -> None:
     """Thirty steps, settings every fifth; the mount goes away at step 14."""
     weights = torch.ones(32, device=device)
     for step in range(30):
+        if step == 14:
+            Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
         if step == 14 and dist.get_rank() == 0:
             path.unlink()
             os.mkfifo(path)
@@ -44,11 +48,13 @@ def main() -> None:
     """Write the settings, train."""
     backend = os.environ.get("BACKEND", "gloo")
     dist.init_process_group(backend)
+    server = _WorkerServer("::", 0) if "DEBUG_SERVER" in os.environ else None  # as start_debug_server, without its page
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "settings.json")
         path.write_text(json.dumps({"decay": 0.99}))
         train(path, torch.device("cuda:0" if backend == "nccl" else "cpu"))
     dist.destroy_process_group()
+    del server
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ ranks 0-2 are in `dist.new_group`, rank 3 in the `dist.all_reduce` of `finish`.
 """
 
 import os
+import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _WorkerServer
 
 
 class Trainer:
@@ -33,8 +36,8 @@ class Trainer:
 
     def rest(self, busy: list[int]) -> None:
         """What is left, by those that have it."""
-        if dist.get_rank() in busy:
-            group = dist.new_group(busy)
+        if dist.get_rank() in busy:  # here: elastic_group
+            group = dist.new_group(busy)  # here: elastic_group
             for _ in range(self.left):
                 dist.all_reduce(self.weights, group=group)
                 self.weights /= len(busy)
@@ -49,13 +52,16 @@ def main() -> None:
     """All together, then the rest, then the end."""
     backend = os.environ.get("BACKEND", "gloo")
     dist.init_process_group(backend)
+    server = _WorkerServer("::", 0) if "DEBUG_SERVER" in os.environ else None  # as start_debug_server, without its page
     trainer = Trainer(torch.device("cuda:0" if backend == "nccl" else "cpu"))
     trainer.together(18)
+    Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
     busy = trainer.remaining()
     print(f"[rank {dist.get_rank()}] ranks with data: {busy}", flush=True)
     trainer.rest(busy)
     print(f"[rank {dist.get_rank()}] mean {trainer.finish():.3f}", flush=True)
     dist.destroy_process_group()
+    del server
 
 
 if __name__ == "__main__":

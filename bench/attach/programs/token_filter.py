@@ -5,6 +5,8 @@ evaluation's all_gather at `dist.all_gather`, the others in the all_reduce of th
 """
 
 import os
+import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -32,8 +34,10 @@ class Tuner:
         """One all_reduce for each step."""
         for step in range(steps):
             kept = keep(documents(dist.get_rank(), step))
-            if not kept:
-                continue
+            if step == 5:
+                Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
+            if not kept:  # here: token_filter
+                continue  # here: token_filter
             gradient = torch.full_like(self.weights, float(sum(map(len, kept))))
             dist.all_reduce(gradient)
             self.weights -= 0.01 * gradient / dist.get_world_size()

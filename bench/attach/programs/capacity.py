@@ -5,6 +5,8 @@ slice that drops); the receivers expect more than rank 1 sends.
 """
 
 import os
+import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -28,10 +30,10 @@ class Router:
         send = self.counts(step)
         receive = torch.empty_like(send)
         dist.all_to_all_single(receive, send)
-        send = send.clamp(max=self.capacity)
+        send = send.clamp(max=self.capacity)  # here: capacity
         tokens = torch.ones(int(send.sum()), 512, device=self.device)
         received = torch.empty(int(receive.sum()), 512, device=self.device)
-        dist.all_to_all_single(received, tokens, receive.tolist(), send.tolist())
+        dist.all_to_all_single(received, tokens, receive.tolist(), send.tolist())  # here: capacity
         return received
 
 
@@ -42,6 +44,8 @@ def main() -> None:
     device = torch.device("cuda:0" if backend == "nccl" else "cpu")
     router = Router(1024, device)
     for step in range(10):
+        if step == 5:
+            Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
         received = router.dispatch(step)
         total = received.sum()
         dist.all_reduce(total)
