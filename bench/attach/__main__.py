@@ -84,7 +84,7 @@ def measure(hang: Hang, port: int, starts_s: float, keep: str | None) -> Measure
         seconds, cpu_s = time.monotonic() - began, _cpu_s() - used
         undisturbed = job.states() == before and len(before) >= hang.world and (hang.release is None or job.goes_on())
     if not done.stdout:
-        raise RuntimeError(done.stderr)
+        raise RuntimeError(f"attach ended with {done.returncode}: {done.stderr[-300:]!r}")
     return Measured(hang, json.loads(done.stdout), done.stderr, seconds, cpu_s, load, undisturbed)
 
 
@@ -125,8 +125,8 @@ def main() -> None:
             continue
         try:
             found = measure(hang, port + number, args.starts_s, args.keep)
-        except TimeoutError as error:
-            print(f"| {hang.name} | not run: {error} | | | | | |", flush=True)
+        except (TimeoutError, RuntimeError) as error:
+            print(f"| {hang.name} | no answer: {error} | | | | | |", flush=True)
             continue
         suspects = name_ranks(found.verdict["suspects"]) if found.verdict["suspects"] else "no suspect"
         words = (found.verdict["cause"], suspects)

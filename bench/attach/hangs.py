@@ -217,7 +217,7 @@ THIRD = (
 """Twelve more programs, whose truth was written down before attach was read."""
 NCCL_THIRD = _second(
     Hang("overflow, seen by one rank; container without ptrace, guard", "overflow", _GUARD, who=2, in_namespace=True),
-    Hang("a group made by its members alone; container without ptrace, debug server", "elastic_group", _SERVER, who=3,
+    Hang("members of a group that only one rank counts; container without ptrace, debug server", "elastic_group", _SERVER, who=3,
          in_namespace=True),
     Hang("a metrics thread that has died; dump pipe and py-spy", "metrics_thread", _PIPE, who=2),
     Hang("a program asks for a password; another user, dump pipe and py-spy", "credentials", _PIPE, who=3, other_user=True),

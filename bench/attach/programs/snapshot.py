@@ -20,8 +20,9 @@ class Snapshots:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         pairs = [[first, first + 1] for first in range(0, dist.get_world_size(), 2)]
-        groups = [dist.new_group(pair) for pair in pairs]
-        self.pair = groups[dist.get_rank() // 2]
+        pair = [dist.new_group(pair) for pair in pairs][dist.get_rank() // 2]
+        assert isinstance(pair, dist.ProcessGroup)
+        self.pair = pair
 
     def write(self, step: int, weights: torch.Tensor) -> None:
         """One file for each rank and step; the first rank's folder is not there at step 9."""
