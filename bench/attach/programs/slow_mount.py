@@ -30,7 +30,7 @@ def agree_on_settings(path: Path) -> dict[str, float]:
 
 def train(path: Path, device: torch.device) -> None:
     """Thirty steps, settings every fifth; the mount goes away at step 14."""
-    weights = torch.ones(32, device=device)
+    weights, settings = torch.ones(32, device=device), {"decay": 1.0}
     for step in range(30):
         if step == 14:
             Path(sys.argv[1], f"begun_{dist.get_rank()}").touch()
