@@ -424,7 +424,7 @@ def test_an_exception_comes_once_or_until_quick_attempts_are_over(tmp_path):
 
 
 def test_an_empty_batch_is_what_the_programs_own_function_makes_of_no_sample(tmp_path):
-    rank = disturbed(tmp_path, "short-batch", {"size": "0"})
+    rank = disturbed(tmp_path, "short-batch", {"size": "no"})
 
     assert list(rank.batches(None, replace(FACTS, collate=lambda samples: samples or None), iter(["a", "b"]))) == [
         None,

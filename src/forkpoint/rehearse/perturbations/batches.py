@@ -114,11 +114,11 @@ def _can_repeat(use: Use) -> bool:
 
 
 class ShortBatch(Disturbance):
-    """One rank gets a batch with a single sample, or with none.
+    """One rank gets a batch with a single sample, with half of its samples, or with none.
 
     What it does
-        The chosen batch of one loader has only one sample on the chosen rank: every tensor is cut along its first dimension. Or
-        none: it is what the program's own collate function makes of no sample, its error included.
+        The chosen batch of one loader has only one sample on the chosen rank, or half of them: every tensor is cut along its first
+        dimension. Or none: it is what the program's own collate function makes of no sample, its error included.
 
     Where it comes from
         The last batch of a shard; a collate function that drops samples it cannot use. TRL 4041 (a rank without an unmasked
@@ -140,10 +140,10 @@ class ShortBatch(Disturbance):
     def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
         for use, target in own_loaders(calm, is_own_size):
             often = int(max(1.0, max(use.values, default=0.0)))
-            sizes = ("1", "0") if use.facts.get("drops") == "1" else ("1",)
+            sizes = ("one", "half", "no") if use.facts.get("drops") == "1" else ("one", "half")
             for size in sizes:
-                label = f"{use.what}, {size if size == '1' else 'no'} sample"
-                yield replace(target, occurrences=often, settings={"size": size}, label=label)
+                settings = {"size": size}
+                yield replace(target, occurrences=often, settings=settings, label=f"{use.what}, {_COUNTS[size]}")
 
     def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}"):
@@ -156,16 +156,21 @@ class ShortBatch(Disturbance):
                 yield batch
                 continue
             try:
-                made = facts.collate([]) if self.settings["size"] == "0" else self._first(batch)
+                made = facts.collate([]) if self.settings["size"] == "no" else self._first(batch)
             finally:  # afterwards: the lines of the collate function are no fork
-                self.say(
-                    f"its batch had {'no' if self.settings['size'] == '0' else 'one'} sample",
-                    self.inside.here() or site,
-                )
+                self.say(f"its batch had {_COUNTS[self.settings['size']]}", self.inside.here() or site)
             yield made
 
     def _first(self, batch: Any) -> Any:
-        return map_tensors(batch, lambda tensor: tensor[:1] if tensor.dim() else tensor, self.inside.torch)
+        def cut(tensor: Any) -> Any:
+            if not tensor.dim():
+                return tensor
+            return tensor[: 1 if self.settings["size"] == "one" else (len(tensor) + 1) // 2]
+
+        return map_tensors(batch, cut, self.inside.torch)
+
+
+_COUNTS = {"one": "one sample", "half": "half of its samples", "no": "no sample"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
