@@ -26,8 +26,8 @@ _KINDS: Final = {
     "updates_counted": "not-a-number",
     "reads_ahead": "exception-in-try",
     "disk_full": "no-room",
-    "stages_by_hand": "short-batch",
     "batch_grows": "another-value",
+    "stages_by_hand": "short-batch",
 }
 _INIT: Final = (
     'dist.init_process_group("nccl" if cuda else "gloo")',
