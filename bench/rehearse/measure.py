@@ -67,7 +67,7 @@ def _row(name: str, told: Rehearsal, marked: set[int]) -> Row:
         found=bool(hazards) if marked else None,
         right_line=bool(here),
         causes=tuple(dict.fromkeys(str((r.verdict or {}).get("cause", "-")) for r in first)),
-        ranks_right=all((r.verdict or {}).get("suspects") == [r.trial.rank] for r in first) if first else False,
+        ranks_right=all((r.verdict or {}).get("suspects") == [*r.trial.ranks] for r in first) if first else False,
     )
 
 

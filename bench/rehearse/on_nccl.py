@@ -1,88 +1,93 @@
-"""Five of the strangers' programs with NCCL, four ranks on one GPU; the same table as bench.rehearse.strangers.
+"""Five programs of tests/rehearse/programs/nights with NCCL, four ranks on one GPU.
 
-    python -m bench.rehearse.on_nccl FOLDER          # at most 6 minutes
+    python -m bench.rehearse.on_nccl          # at most 150 s
 
-The programs are written for gloo on CPUs. Each gets the few words that move its model, batches and results to the GPU; no line
-moves, so the truth's lines hold.
+Each is rehearsed with the kind that finds it with gloo, until a trial parts at a line marked `# here` and names the disturbed
+rank, or two trials are done. Every trial is printed.
 """
 
 import os
-import shutil
 import sys
 import tempfile
+import time
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Final
 
-from bench.rehearse.strangers import measure
 from forkpoint.lab.ranks import SHARED_GPU
+from forkpoint.rehearse.model import TrialOutcome, TrialResult
 from forkpoint.rehearse.ranks import WarmStart
-from forkpoint.rehearse.rehearsal import RehearsalSettings
-from forkpoint.rehearse.run import common_environ
+from forkpoint.rehearse.rehearsal import RehearsalSettings, rehearse
+from forkpoint.rehearse.render import place_of
+from forkpoint.rehearse.run import common_environ, plan_program
 
+_NIGHTS: Final = Path(__file__).parents[2] / "tests" / "rehearse" / "programs" / "nights"
+_KINDS: Final = {
+    "updates_counted": "not-a-number",
+    "reads_ahead": "exception-in-try",
+    "disk_full": "no-room",
+    "batch_grows": "another-value",
+    "stages_by_hand": "short-batch",
+}
 _INIT: Final = (
-    'dist.init_process_group("gloo")',
+    'dist.init_process_group("nccl" if cuda else "gloo")',
     'os.environ["NCCL_HOSTID"] = "node" + os.environ["RANK"]; dist.init_process_group("nccl")',
 )
-_CHANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
-    "01": (
-        ("TinyLM(cfg)\n", "TinyLM(cfg).cuda()\n"),
-        ("model(x)", "model(x.cuda())"),
-        ("y.flatten()", "y.cuda().flatten()"),
-        ("torch.zeros(2)", 'torch.zeros(2, device="cuda")'),
-        ("y.numel()])", "y.numel()]).cuda()"),
-    ),
-    "04": (
-        ("DDP(Net())", "DDP(Net().cuda())"),
-        ("self.model(x), y)", "self.model(x.cuda()), y.cuda())"),
-        ("float(self.bad_batches)])", "float(self.bad_batches)]).cuda()"),
-    ),
-    "10": (
-        ("DistributedDataParallel(module)", "DistributedDataParallel(module.cuda())"),
-        ("(x), y)", "(x.cuda()), y.cuda())"),
-        ("float(self.global_step)])", "float(self.global_step)]).cuda()"),
-    ),
-    "13": (
-        ("DDP(Net())", "DDP(Net().cuda())"),
-        ("model(x), y)", "model(x.cuda()), y.cuda())"),
-        ("torch.tensor(float(value))", 'torch.tensor(float(value), device="cuda")'),
-    ),
-    "14": (
-        ("DDP(CausalLM(args.vocab, args.dim))", "DDP(CausalLM(args.vocab, args.dim).cuda())"),
-        ("self.training_step(batch)", "self.training_step({k: v.cuda() for k, v in batch.items()})"),
-    ),
-}
-_KINDS: Final = {
-    "01": "not-a-number",
-    "04": "exception-in-try",
-    "10": "another-value",
-    "13": "not-ready",
-    "14": "small-samples",
-}
-"""Those that found it with gloo."""
-_MINUTES_EACH: Final = 0.9
+"""No line moves. NCCL refuses two ranks on one GPU of one host."""
+_TOGETHER_S: Final = 140.0
+_CALM_S: Final = 30.0
 
 
-def convert(source: str, changes: tuple[tuple[str, str], ...]) -> str:
-    for old, new in (_INIT, *changes):
-        assert old in source, old
-        source = source.replace(old, new)
-    return source
+class _FoundError(Exception):
+    """Ends a rehearsal whose bug is found."""
+
+
+def rehearse_one(name: str, starter: WarmStart, until: float) -> str:
+    source = (_NIGHTS / f"{name}.py").read_text()
+    marked = {number for number, line in enumerate(source.splitlines(), 1) if "# here" in line}
+    assert _INIT[0] in source, name
+    best = "not found"
+
+    def hear(result: TrialResult) -> None:
+        nonlocal best
+        verdict = result.verdict or {}
+        print(
+            f"   {result.outcome}, {result.seconds:.1f} s: {result.trial.name}\n      {result.says[:200]}", flush=True
+        )
+        if result.outcome is not TrialOutcome.PARTS:
+            return
+        places = [place_of(result), *(f"{site['file']}:{site['line']}" for site in verdict.get("sites", [])[:1])]
+        has_line = any(place == f"train.py:{line}" for place in places for line in marked)
+        has_rank = verdict.get("suspects") == [*result.trial.ranks]
+        best = f"rank {has_rank}, line {has_line} ({places[0]}), {verdict.get('cause')}"
+        if (has_line and has_rank) or time.monotonic() > until:
+            raise _FoundError
+
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), suppress(_FoundError):
+        Path("train.py").write_text(source.replace(*_INIT))
+        settings = RehearsalSettings(3 * _CALM_S / 60, 2, (_KINDS[name],), starter=starter)
+        told = rehearse(plan_program([sys.executable, "train.py"], 4, os.environ), settings, _say_nothing, hear)
+        print(
+            f"   calm run {told.calm.seconds:.1f} s, {len(told.results)} of {len(told.plan)} planned trials", flush=True
+        )
+    return best
+
+
+def _say_nothing(done: int, total: int, what: str) -> None:
+    """Every trial is printed as it ends."""
 
 
 def main() -> int:
-    programs = Path(sys.argv[1])
     os.environ.update(SHARED_GPU)
+    began = time.monotonic()
     starter = WarmStart(sys.executable, common_environ(os.environ))
-    for name, changes in _CHANGES.items():
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch, name)
-            shutil.copytree(programs / name, folder, ignore=shutil.ignore_patterns("fixed"))
-            script = folder / "train.py"
-            script.write_text(convert(script.read_text(), changes))
-            print(f"{name} with NCCL", flush=True)
-            settings = RehearsalSettings(_MINUTES_EACH, only=(_KINDS[name],), starter=starter)
-            scores = measure(folder, settings, fixed=False, whole=False)
-        print(f"=> {name}: {max(map(str, scores), default='not found')}", flush=True)
+    print(f"torch was imported in {time.monotonic() - began:.0f} s", flush=True)
+    for name in _KINDS:
+        print(f"{name} with NCCL, after {time.monotonic() - began:.0f} s", flush=True)
+        try:
+            print(f"=> {name}: {rehearse_one(name, starter, began + _TOGETHER_S)}", flush=True)
+        except Exception as error:  # noqa: BLE001 one program that cannot be rehearsed must not end the others
+            print(f"=> {name}: {type(error).__name__}: {error}", flush=True)
     starter.end()
     return 0
 

@@ -64,7 +64,7 @@ def score(result: TrialResult, truth: Truth) -> Score:
     verdict = result.verdict or {}
     sites = [f"{site['file']}:{site['line']}" for site in verdict.get("sites", [])[:1]]
     return Score(
-        rank=verdict.get("suspects") == [result.trial.rank],
+        rank=verdict.get("suspects") == [*result.trial.ranks],
         cause=verdict.get("cause") in truth.causes,
         line=any(truth.has_line(place) for place in [place_of(result), *sites] if place[-1].isdigit()),
     )

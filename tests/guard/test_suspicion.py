@@ -89,6 +89,19 @@ def test_everybody_waiting_at_different_places_may_be_a_cycle() -> None:
     assert reason(*ranks) is SuspicionReason.CYCLE
 
 
+def test_what_was_investigated_without_an_alarm_does_not_hide_that_nothing_moves() -> None:
+    def again(still_s: float, *state: RankHealth) -> SuspicionReason | None:
+        ranks = [told(r, 6, done=5, still_s=still_s, group=f"{r // 2}#p", size=2) for r in range(4 - len(state))]
+        summary = summary_of([*ranks, *(told(3, 5, state=ended) for ended in state)])
+        first = suspect(summary, 4, 60.0)
+        assert first is not None
+        found = suspect(summary, 4, 60.0, {first.key})
+        return found.reason if found else None
+
+    assert again(2.0) is again(2.0, RankHealth.FINISHED) is None
+    assert again(61.0) is again(61.0, RankHealth.FINISHED) is SuspicionReason.STALL
+
+
 def test_everybody_waiting_at_one_place_is_a_slow_call() -> None:
     assert reason(*(told(r, 6, done=5, still_s=2.0) for r in range(4))) is None
 

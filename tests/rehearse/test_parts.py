@@ -16,7 +16,7 @@ import forkpoint
 from forkpoint.errors import UsageError
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.inside.user_code import find_guarded
-from forkpoint.rehearse.listening import InsideRank, LoaderFacts
+from forkpoint.rehearse.listening import GeneratorFacts, InsideRank, LoaderFacts
 from forkpoint.rehearse.model import (
     RESUMED,
     Calm,
@@ -27,19 +27,21 @@ from forkpoint.rehearse.model import (
     RunOrder,
     Trial,
     TrialOutcome,
+    TrialResult,
     TrialTarget,
     Use,
     UseKind,
     write_value,
 )
 from forkpoint.rehearse.outcome import judge_trial, last_error
-from forkpoint.rehearse.paths import PathFile, SeenFork, find_fork, find_step, stopped_apart
+from forkpoint.rehearse.paths import PathFile, SeenFork, find_fork, find_step, find_ways, last_line
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
+from forkpoint.rehearse.perturbations.samples import differ_in_size
 from forkpoint.rehearse.perturbations.values import across, look_up_bound
 from forkpoint.rehearse.rehearsal import CalmRunFailed, choose_moment, choose_ranks, merge_workers, plan_trials
 from forkpoint.rehearse.rehearsal import _check as check_calm
 from forkpoint.rehearse.run import MOVED, Ended, RanksLoad, plan_program
-from forkpoint.rehearse.trial import Silence, choose_other
+from forkpoint.rehearse.trial import Silence, choose_other, waits_alike
 from forkpoint.rehearse.workspace import Workspace
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
@@ -190,15 +192,43 @@ def test_a_step_leads_from_the_disturbed_line_to_the_next_one_of_its_file(tmp_pa
     assert find_step(tmp_path, 1, 0, None) is None
 
 
-def test_ranks_stopped_apart_if_their_last_lines_differ(tmp_path):
-    mine, theirs, third = (PathFile(str(tmp_path), rank) for rank in (1, 0, 2))
-    for path, line in ((mine, 9), (theirs, 3), (third, 9)):
-        path.add(path.number_of("train.py"), line)
+def test_ranks_part_at_a_line_in_the_pass_after_which_they_went_on_to_different_lines(tmp_path):
+    for rank, lines in ((1, [2, 3, 7, 9, 2, 7, 8]), (0, [2, 3, 7, 9, 2, 7, 9])):
+        path = PathFile(str(tmp_path), rank)
+        for at, line in enumerate(lines):
+            path.add(path.number_of("train.py"), line)
+            if rank == 1 and at == 0:
+                path.mark()
+
+    assert find_ways(tmp_path, 1, 0, None, ("train.py", 7)) == SeenFork("train.py", 7, 8, 0, 9)
+    assert find_ways(tmp_path, 1, 0, None, ("train.py", 2)) is None
+
+
+def test_a_rank_stopped_at_the_last_line_that_it_executed(tmp_path):
+    mine = PathFile(str(tmp_path), 1)
+    mine.add(mine.number_of("train.py"), 9)
     mine.mark()
 
-    assert stopped_apart(tmp_path, 1, 0)
-    assert not stopped_apart(tmp_path, 1, 2)
-    assert not stopped_apart(tmp_path, 1, 3)
+    assert last_line(tmp_path, 1) == ("train.py", 9)
+    assert last_line(tmp_path, 3) is None
+
+
+@for_each(
+    "verdict, fork, stopped, alike",
+    [
+        ({"cause": "inconclusive", "suspects": []}, None, [("train.py", 9), ("train.py", 9)], True),
+        ({"cause": "inconclusive", "suspects": []}, None, [("train.py", 9), ("train.py", 3)], False),
+        ({"cause": "inconclusive", "suspects": []}, None, [None, None], False),
+        ({"cause": "inconclusive", "suspects": [1]}, None, [("train.py", 9), ("train.py", 9)], False),
+        ({"cause": "divergent-path", "suspects": []}, None, [("train.py", 9), ("train.py", 9)], False),
+        ({"cause": "inconclusive", "suspects": []}, SeenFork("t.py", 2, 3, 0, 4), [("t.py", 9), ("t.py", 9)], False),
+    ],
+)
+def test_ranks_that_wait_for_the_same_after_the_same_lines_do_not_part(verdict, fork, stopped, alike):
+    trial = Trial(1, "file-differs", 1, TrialTarget(None, (1,)), 0, 0)
+    result = TrialResult(trial, TrialOutcome.PARTS, "", 9.0, fork=fork, verdict=verdict)
+
+    assert waits_alike(result, stopped) is alike
 
 
 ASKS = """import torch.distributed as dist
@@ -291,11 +321,13 @@ def test_a_sampler_that_shares_data_out_gives_no_rank_a_batch_fewer():
 def test_ranks_that_read_the_same_data_have_the_same_luck_with_it():
     def disturbed_ranks(*contents):
         calm = Calm(tuple(loader(r, content=content) for r, content in enumerate(contents)), 1.0, complete=True)
-        return {t.rank for t in plan_trials(calm, Decisions(["/nowhere"]), PERTURBATIONS, None, 0) if "batch" in t.kind}
+        return {
+            t.ranks for t in plan_trials(calm, Decisions(["/nowhere"]), PERTURBATIONS, None, 0) if "batch" in t.kind
+        }
 
-    assert disturbed_ranks("a", "b", "c", "d") == {2, 0, 3}
+    assert disturbed_ranks("a", "b", "c", "d") == {(2,), (0,), (3,)}
     assert not disturbed_ranks("a", "a", "a", "a")
-    assert disturbed_ranks("a", "a", "c", "c", "e") == {4}
+    assert disturbed_ranks("a", "a", "c", "c", "e") == {(0, 1), (2, 3), (4,)}
 
 
 def test_a_program_that_reads_the_time_is_given_another_one():
@@ -392,7 +424,7 @@ def test_an_exception_comes_once_or_until_quick_attempts_are_over(tmp_path):
 
 
 def test_an_empty_batch_is_what_the_programs_own_function_makes_of_no_sample(tmp_path):
-    rank = disturbed(tmp_path, "short-batch", {"size": "0"})
+    rank = disturbed(tmp_path, "short-batch", {"size": "no"})
 
     assert list(rank.batches(None, replace(FACTS, collate=lambda samples: samples or None), iter(["a", "b"]))) == [
         None,
@@ -485,6 +517,57 @@ def test_a_padded_row_is_shortened_by_zeros(tmp_path):
     assert given == [1, 2, *[0] * 17]
 
 
+def test_the_lists_of_a_generator_get_small_samples_of_their_own(tmp_path):
+    facts = GeneratorFacts("batches_of", by_data=False)
+    lists = [[{"ids": [1, 2]}, {"ids": [3]}], [{"ids": [4]}, {"ids": [5]}], [["a", "bc"], "d"]]
+
+    def given(which, number):
+        rank = disturbed(tmp_path, "small-samples", {"which": which})
+        rank.trial = replace(rank.trial, target=replace(rank.trial.target, what=facts.what))
+        return list(rank.generated(CodeSite("train.py", 3, "main"), facts, iter(lists)))[number]
+
+    assert given("smallest", 0) == [{"ids": [3]}, {"ids": [3]}]
+    assert given("smallest", 1) == lists[1]
+    assert given("shorter", 2) == lists[2]
+
+
+@for_each(
+    "item, differ",
+    [
+        ([{"ids": [1]}, {"ids": [1, 2]}], True),
+        ([[1, 2], [3]], True),
+        ([[1, 2], [3, 4]], False),
+        (["a", "bc"], False),
+        (("a", [1, 2]), False),
+        ([{"ids": [1]}], False),
+        ([object(), object()], False),
+    ],
+)
+def test_samples_are_told_from_the_fields_of_a_record(item, differ):
+    assert differ_in_size(item) is differ
+
+
+def test_a_rank_that_is_told_of_no_room_stays_so(tmp_path):
+    rank = disturbed(tmp_path, "no-room", {})
+    site = CodeSite("train.py", 3, "save")
+    rank.trial = replace(rank.trial, target=replace(rank.trial.target, what="disk_usage"), at=1)
+
+    assert [rank.room(site, "disk_usage", 9, lambda _: 0) for _ in range(3)] == [9, 0, 0]
+    assert rank.room(site, "statvfs", 9, lambda _: 0) == 9
+
+
+def test_ranks_with_the_same_data_are_disturbed_together_and_one_of_them_tells(tmp_path):
+    target = TrialTarget(None, (0,), "loader 0", settings={"batches": "3"}, together=(3,))
+    order = RunOrder(RunMode.TRIAL, str(tmp_path), (), Trial(1, "one-batch-fewer", 0, target, 0, 0))
+    given = {}
+    for number in (3, 1, 0):
+        inside = InsideRank(FakeTorch, order, lambda number=number: number, lambda: 0, lambda: None)
+        given[number] = len(list(find_perturbation("one-batch-fewer")(inside).batches(None, FACTS, iter(range(3)))))
+        assert (tmp_path / "effect.json").exists() is (number == 0)
+
+    assert given == {3: 2, 1: 3, 0: 2}
+
+
 def test_the_newest_checkpoint_is_hidden_with_its_folder_wherever_it_is_asked_for(tmp_path):
     settings = {RESUMED: "", "newest": "saved/12/model.pt"}
     rank = disturbed(tmp_path, "older-checkpoint", settings, CodeSite("train.py", 7, "load"))
@@ -528,7 +611,7 @@ def test_the_path_is_compared_with_a_rank_that_does_the_same():
     writes = Use(UseKind.WRITE, CodeSite("train.py", 9, "main"), "log", 1)
     calm = Calm((uses(0, writes), uses(1), uses(2), uses(3)), 1.0, complete=True)
 
-    assert [choose_other(rank, calm) for rank in (2, 1, 0)] == [1, 2, 1]
+    assert [choose_other(ranks, calm) for ranks in ((2,), (1,), (0,), (0, 1))] == [1, 2, 1, 2]
 
 
 @for_each(
@@ -543,11 +626,16 @@ def test_the_path_is_compared_with_a_rank_that_does_the_same():
 def test_what_looked_like_a_hang_is_none_where_all_ranks_ended_in_order(tmp_path_factory, cause, code, outcome):
     place = Workspace(tmp_path_factory.mktemp("run"))
     place.guard.mkdir()
-    (place.guard / "verdict.json").write_text(json.dumps({"cause": cause, "summary": "Ranks wait."}))
+    (place.guard / "verdict.json").write_text(json.dumps({"cause": cause, "summary": "Ranks wait.", "suspects": []}))
     effect = Effect(1, "its strings have different hashes", None, 0, 1.0)
     ended = Ended(9.0, {0: 0, 1: code}, (0, 1), place.guard, effect, (), {0: 5, 1: 5}, "all ended")
 
-    assert judge_trial(Trial(1, "hash-seed", 1, TrialTarget(None, (1,)), 0, 0), ended, place).outcome is outcome
+    result = judge_trial(Trial(1, "hash-seed", 1, TrialTarget(None, (1,)), 0, 0), ended, place)
+    assert result.outcome is outcome
+    if (
+        result.verdict is not None and cause == "divergent-path"
+    ):  # the engine names nobody, but only one rank was disturbed
+        assert result.verdict["suspects"] == [1]
 
 
 @for_each(
@@ -562,7 +650,7 @@ def test_a_hang_that_the_guard_takes_back_is_none(tmp_path_factory, cause, last_
     place = Workspace(tmp_path_factory.mktemp("run"))
     for folder in (place.guard, place.logs):
         folder.mkdir()
-    (place.guard / "verdict.json").write_text(json.dumps({"cause": cause, "summary": "Ranks wait."}))
+    (place.guard / "verdict.json").write_text(json.dumps({"cause": cause, "summary": "Ranks wait.", "suspects": []}))
     (place.logs / "log_rank_0.txt").write_text(f"step 3\n{last_words}; it is not ended\n")
     effect = Effect(1, "it had drawn one more random number", None, 0, 1.0)
     ended = Ended(9.0, {}, (), place.guard, effect, (), {0: 5, 1: 5}, "alarm")

@@ -3,8 +3,11 @@
 import datetime as dt
 import functools
 import os
+import resource
+import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -15,10 +18,12 @@ import torch
 from torch.optim import optimizer as hooks
 from torch.utils.data import DataLoader
 
+from forkpoint.rehearse.inside.files import FileTaps, full_answers
 from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
-from forkpoint.rehearse.inside.user_code import loader_facts
+from forkpoint.rehearse.inside.user_code import TryTaps, loader_facts
 from forkpoint.rehearse.listening import Listener
+from looping import for_each
 
 pytestmark = pytest.mark.torch
 
@@ -33,12 +38,16 @@ class Contrary(Listener):
         self.asked.append((site.line, there))
         return not there
 
+    def room(self, site, name, told, full):
+        self.asked.append((site.line, name))
+        return full(told)
+
 
 def asking(folder: Path, listener: Listener):
     """A function of the user's own that asks for a file's size, inside `try` or not."""
-    taps = Taps(listener, CodePlaces((str(folder),)), on_join=lambda: None, on_step=lambda _: None)
-    stat = taps._stat(os.stat, "stat")
-    names = {"stat": stat, "guarded": taps._trying._guarded(stat, "stat")}
+    places = CodePlaces((str(folder),))
+    stat = FileTaps(listener, places)._stat(os.stat, "stat")
+    names = {"stat": stat, "guarded": TryTaps(places, listener)._guarded(stat, "stat")}
     code = "def plain(path):\n    return stat(path).st_size\n\ndef tried(path):\n    return guarded(path).st_size\n"
     exec(compile(code, str(folder / "prog.py"), "exec"), names)
     return names
@@ -63,6 +72,29 @@ def test_what_a_library_asks_is_told_as_it_is(tmp_path: Path) -> None:
 
     assert stat(str(tmp_path)).st_mode == tmp_path.stat().st_mode
     assert listener.asked == []
+
+
+@for_each("question", ["shutil.disk_usage(folder).free", "os.statvfs(folder).f_bavail"])
+def test_a_rank_may_be_told_that_nothing_is_left(tmp_path_factory, question):
+    folder = tmp_path_factory.mktemp("job")
+    listener, places = Contrary(), CodePlaces((str(folder),))
+    owners = {"shutil": types.SimpleNamespace(), "os": types.SimpleNamespace()}
+    for (owner, name), full in full_answers().items():
+        if owner in (shutil, os):
+            setattr(owners[owner.__name__], name, FileTaps(listener, places)._room(full)(getattr(owner, name), name))
+    code = f"def left(folder):\n    return {question}\n"
+    exec(compile(code, str(folder / "prog.py"), "exec"), owners)
+
+    assert owners["left"](str(folder)) == 0
+    assert [line for line, _ in listener.asked] == [2]
+
+
+def test_a_full_memory_is_as_large_as_the_machines():
+    full = full_answers()[resource, "getrusage"]
+    told = resource.getrusage(resource.RUSAGE_SELF)
+
+    assert full(told).ru_maxrss > told.ru_maxrss
+    assert full(told).ru_utime == told.ru_utime
 
 
 COLLATES = """def drops(samples):

@@ -23,7 +23,7 @@ from forkpoint.rehearse.model import (
 )
 from forkpoint.rehearse.paths import SeenFork
 from forkpoint.rehearse.render import find_hazards, render_json, render_junit, render_page, render_text
-from forkpoint.rehearse.trial import apply_patch, move_trial, moved_line, with_fork
+from forkpoint.rehearse.trial import SeenPaths, apply_patch, move_trial, moved_line, with_fork
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
 from looping import for_each
@@ -31,9 +31,9 @@ from looping import for_each
 SCHEMA = json.loads((Path(forkpoint.rehearse.__file__).parent / "rehearsal.schema.json").read_text())
 
 
-def forked(result, step, folder, apart):
+def forked(result, step, folder, apart, named=None):
     roots = [str(folder)]
-    return with_fork(result, step, analyse(read_program(roots)), apart=apart, roots=roots)
+    return with_fork(result, SeenPaths(step, named, apart), analyse(read_program(roots)), roots)
 
 
 VERDICT = {
@@ -208,6 +208,37 @@ def test_a_path_that_was_seen_decides_what_sizes_and_order_leave_open(tmp_path_f
 
     assert (found.verdict["cause"], found.verdict["suspects"], found.verdict["sites"][0]["line"]) == told
     assert found.says == found.verdict["summary"]
+
+
+@for_each(
+    "first, told",
+    [
+        (SeenFork("train.py", 2, 3, 0, 4), 7),  # nothing is called under it, and the ranks meet again
+        (SeenFork("train.py", 5, 6, 0, 7), 5),  # it leaves out a collective
+        (SeenFork("train.py", 9, 10, 0, 8), 9),  # it leaves
+    ],
+)
+def test_a_fork_after_which_ranks_meet_again_gives_way_to_the_one_that_the_engine_names(tmp_path_factory, first, told):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(
+        "def save(count, bad, loss):\n"
+        "    if bad:\n"
+        "        count -= 1\n"
+        "    count += 1\n"
+        "    if count > 5:\n"
+        "        dist.all_reduce(loss)\n"
+        "    if count % 4 == 0:\n"
+        "        dist.barrier()\n"
+        "    if bad:\n"
+        "        return\n"
+        "    dist.barrier()\n"
+        "import torch.distributed as dist\n"
+    )
+    result = replace(parting(1, "not-a-number"), fork=first)
+
+    found = forked(result, None, folder, apart=True, named=SeenFork("train.py", 7, 11, 0, 8))
+
+    assert found.fork.line == told
 
 
 @for_each("disturbed_line, cause", [(8, "divergent-path"), (3, "inconclusive")])

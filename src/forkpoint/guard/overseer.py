@@ -95,11 +95,8 @@ class Overseer:
             return self._go_on(self._inquiry, summary)
         if summary.still_s < QUIET_S:  # the job moved: old suspicions may be raised again
             self._settled = {key for key in self._settled if key[1] is not None}
-        suspicion = suspect(summary, self._world_size, self._settings.stall_s)
-        if suspicion is not None and suspicion.conflict and suspicion.key in self._settled:
-            # A conflict that was investigated without an alarm must not hide a stall.
-            suspicion = suspect(replace(summary, conflicts=()), self._world_size, self._settings.stall_s)
-        if suspicion is not None and suspicion.key not in self._settled:
+        suspicion = suspect(summary, self._world_size, self._settings.stall_s, self._settled)
+        if suspicion is not None:
             self._inquiry = self._ask(suspicion)
         return None
 

@@ -6,7 +6,7 @@ one branch and agree are not passed on.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -300,23 +300,27 @@ class Suspicion:
         return (self.reason, (conflict.group, conflict.what, conflict.at) if conflict else None)
 
 
-def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspicion | None:
-    """The strongest reason, if there is any."""
+def suspect(
+    summary: Summary, world_size: int, stall_s: float | None, settled: Collection[tuple[object, ...]] = ()
+) -> Suspicion | None:
+    """The strongest reason, if there is any. `settled`: keys of what was investigated already, which must not hide a stall."""
+    return next((found for found in _reasons(summary, world_size, stall_s) if found.key not in settled), None)
+
+
+def _reasons(summary: Summary, world_size: int, stall_s: float | None) -> Iterator[Suspicion]:
     if summary.conflicts:
         first = min(summary.conflicts, key=lambda c: (_STRENGTH.index(c.what), c.at))
-        return Suspicion(
-            SuspicionReason.STEP if first.what == "step" else SuspicionReason.MISMATCH, first, summary.still_s
-        )
+        reason = SuspicionReason.STEP if first.what == "step" else SuspicionReason.MISMATCH
+        yield Suspicion(reason, first, summary.still_s)
     if not summary.waiting or summary.still_s < QUIET_S:
-        return None
+        return
     if any(odd.state is not RankHealth.STOPPED for odd in summary.odd):
-        return Suspicion(SuspicionReason.DEPARTED, still_s=summary.still_s)
+        yield Suspicion(SuspicionReason.DEPARTED, still_s=summary.still_s)
     # A process that is stopped by a signal or a debugger may be resumed: only time tells.
     if not summary.odd and summary.waiting == world_size and len(summary.waits) > 1:
-        return Suspicion(SuspicionReason.CYCLE, still_s=summary.still_s)
+        yield Suspicion(SuspicionReason.CYCLE, still_s=summary.still_s)
     if has_stalled(summary.still_s, stall_limit(stall_s, summary.timeout_s), waiting=bool(summary.waiting)):
-        return Suspicion(SuspicionReason.STALL, still_s=summary.still_s)
-    return None
+        yield Suspicion(SuspicionReason.STALL, still_s=summary.still_s)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ _SPELLED: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.NotEq: ("!=", "!="),
 }
 """And with the sides exchanged."""
+_SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,17 @@ def tests_of_loop(loop: ast.For) -> list[ast.stmt]:
         if not isinstance(statement, ast.Assign | ast.AnnAssign):
             break
     return []
+
+
+def is_generator(function: ast.FunctionDef) -> bool:
+    """It yields, and not a function inside it."""
+    inner = {
+        part
+        for node in ast.walk(function)
+        if node is not function and isinstance(node, _SCOPES)
+        for part in ast.walk(node)
+    }
+    return any(isinstance(part, ast.Yield | ast.YieldFrom) and part not in inner for part in ast.walk(function))
 
 
 def yields_by_data(function: ast.FunctionDef) -> bool:

@@ -35,6 +35,17 @@ class LoaderFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratorFacts:
+    name: str
+    by_data: bool
+    """A test in its loop decides how many items it yields."""
+
+    @property
+    def what(self) -> str:
+        return f"generator {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class InsideRank:
     """What a perturbation can reach in its rank."""
 
@@ -136,12 +147,54 @@ class Listener:
         del site
         return values
 
-    def generated(self, site: CodeSite, name: str, items: Iterator[Any]) -> Iterator[Any]:
-        """The items of a user's generator whose number depends on the data."""
-        del site, name
+    def generated(self, site: CodeSite, facts: GeneratorFacts, items: Iterator[Any]) -> Iterator[Any]:
+        """The items of a user's generator."""
+        del site, facts
         return items
+
+    def room(self, site: CodeSite, name: str, told: Any, full: Callable[[Any], Any]) -> Any:
+        """The answer to a question how much of a disk or memory is left. `full`: what it would be if nothing were."""
+        del site, name, full
+        return told
 
     def each(self, site: CodeSite, values: Iterator[Any]) -> Iterator[Any]:
         """The items of a loop whose body starts with `if ...: continue`."""
         del site
         return values
+
+
+class Passed(Iterator[Any]):
+    """Yields other items; everything else is passed on to the original iterator."""
+
+    def __init__(self, original: Iterator[Any], items: Iterator[Any]) -> None:
+        self._rehearsed = (original, items)
+
+    def __next__(self) -> Any:
+        return next(self._rehearsed[1])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rehearsed[0], name)
+
+
+class Watched(Iterator[Any]):
+    """Tells of every item, and of the end. Everything else (`send`, `close`, ...) is passed on to the original iterator, which may go
+    on after an error.
+    """
+
+    def __init__(
+        self, original: Iterator[Any], each: Callable[[Any], None], at_end: Callable[[], None] = lambda: None
+    ) -> None:
+        self._rehearsed = (original, each, at_end)
+
+    def __next__(self) -> Any:
+        original, each, at_end = self._rehearsed
+        try:
+            item = next(original)
+        except StopIteration:
+            at_end()
+            raise
+        each(item)
+        return item
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rehearsed[0], name)

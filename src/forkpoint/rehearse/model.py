@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from forkpoint.model.world import ProcessGroup
+from forkpoint.model.world import ProcessGroup, name_ranks
 from forkpoint.rehearse.paths import SeenFork
 
 ORDER_VARIABLE: Final = "FORKPOINT_REHEARSE"
@@ -67,11 +67,13 @@ class UseKind(StrEnum):
     MESSAGE = "message"
     """Something put into the store of the job."""
     GENERATOR = "generator"
-    """A generator of the user whose number of items depends on the data."""
+    """A generator of the user."""
     FILTER = "filter"
     """A filter over plain data."""
     MASK = "mask"
     """Elements of a tensor selected by a mask."""
+    ROOM = "room"
+    """A question how much of a disk or memory is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,8 @@ class TrialTarget:
     """For people: which loader, which file."""
     per_step: int = 1
     """How often it occurs before each step of the optimizer: more than once if gradients are accumulated."""
+    together: tuple[int, ...] = ()
+    """Other ranks that are disturbed in the same way: they read the same data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +198,14 @@ class Trial:
     seed: int
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """All that are disturbed."""
+        return tuple(sorted((self.rank, *self.target.together)))
+
+    @property
     def name(self) -> str:
         place = f" at {self.target.site}" if self.target.site else ""
-        return f"{self.kind}{place}{f' ({self.target.label})' if self.target.label else ''}, rank {self.rank}"
+        return f"{self.kind}{place}{f' ({self.target.label})' if self.target.label else ''}, {name_ranks(self.ranks)}"
 
 
 class RunMode(StrEnum):

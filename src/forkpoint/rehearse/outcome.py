@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,9 +31,11 @@ def judge_trial(trial: Trial, ended: Ended, place: Workspace) -> TrialResult:
     outcome, says = _decide(trial, ended, place.logs)
     suspicious = outcome is TrialOutcome.AGREES and _failed_without_it(trial, ended, place.logs)
     verdict = _verdict(ended, place) if suspicious or outcome is TrialOutcome.PARTS else None
-    if suspicious and verdict is not None and not _accuses(verdict, trial.rank):
+    if suspicious and verdict is not None and not _accuses(verdict, trial.ranks):
         verdict = None
     if verdict is not None:
+        if ended.effect is not None and verdict["cause"] in _OF_CALLS and not verdict["suspects"]:
+            verdict = {**verdict, "suspects": [*trial.ranks]}  # without them, all ranks made the same calls
         outcome, says = TrialOutcome.PARTS, str(verdict["summary"])
     if outcome is TrialOutcome.AGREES and ended.effect is None:
         outcome, says = TrialOutcome.NOT_REACHED, "the job never reached the place: nothing was disturbed"
@@ -63,12 +65,12 @@ def _failed_without_it(trial: Trial, ended: Ended, logs: Path) -> bool:
     call, as when DDP compares models while the disturbed rank gathers something else; the recorded calls decide.
     """
     own = own_errors(ended, logs)
-    return bool(own) and trial.rank not in own
+    return bool(own) and not set(own).intersection(trial.ranks)
 
 
-def _accuses(verdict: Mapping[str, Any], rank: int) -> bool:
-    """This rank made other calls than the others."""
-    return verdict["cause"] in _OF_CALLS and verdict["suspects"] == [rank]
+def _accuses(verdict: Mapping[str, Any], ranks: Sequence[int]) -> bool:
+    """These ranks made other calls than the others."""
+    return verdict["cause"] in _OF_CALLS and verdict["suspects"] == [*ranks]
 
 
 def _was_only_slow(alarm: Path, ended: Ended) -> bool:

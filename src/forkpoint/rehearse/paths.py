@@ -7,6 +7,7 @@ n-th pass of the disturbed line can be compared line by line, up to the place wh
 import mmap
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -107,9 +108,12 @@ def find_fork(
 
 def _fork_at(courses: _Courses, at: int, other: int) -> SeenFork:
     last = [*courses.before[-1:], *courses.mine[:at]][-1:] or courses.mine[:1]
-    file, line = last[0]
-    went = [entry[1] if entry[0] == file else 0 for entry in (courses.mine[at], courses.theirs[at])]
-    return SeenFork(file, line, went[0], other, went[1])
+    return _fork_from(last[0], courses.mine[at], courses.theirs[at], other)
+
+
+def _fork_from(line: Line, mine: Line, theirs: Line, other: int) -> SeenFork:
+    went = [after[1] if after[0] == line[0] else 0 for after in (mine, theirs)]
+    return SeenFork(*line, went[0], other, went[1])
 
 
 def _returned(courses: _Courses, at: int, quiet: Quiet) -> tuple[_Courses, int] | None:
@@ -180,13 +184,22 @@ def find_step(folder: Path, rank: int, other: int, at_line: tuple[str, int] | No
     return SeenFork(*at_line, after[0][1], other, 0) if after and names[after[0][0]] == at_line[0] else None
 
 
-def stopped_apart(folder: Path, rank: int, other: int) -> bool:
-    """The last lines that the two ranks executed are different ones: they were at different calls."""
-    ends = [
-        [(names[n], line) for n, line in lines if (n, line) != _MARK][-1:]
-        for names, lines in (_read(folder, r) for r in (rank, other))
-    ]
-    return bool(ends[0]) and bool(ends[1]) and ends[0] != ends[1]
+def find_ways(folder: Path, rank: int, other: int, at_line: Line | None, line: Line) -> SeenFork | None:
+    """The first pass of `line`, after the perturbation took effect, from which the two ranks went on to different lines."""
+    courses = _read_courses(folder, rank, other, at_line)
+    if courses is None:
+        return None
+    mine, theirs = (
+        [after for here, after in pairwise(path) if here == line] for path in (courses.mine, courses.theirs)
+    )
+    ways = next((pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]), None)
+    return None if ways is None else _fork_from(line, *ways, other)
+
+
+def last_line(folder: Path, rank: int) -> Line | None:
+    """The line at which a rank stopped. None: unknown."""
+    names, lines = _read(folder, rank)
+    return next(((names[n], line) for n, line in reversed(lines) if (n, line) != _MARK), None)
 
 
 def _same_place(before: list[tuple[str, int]], theirs: list[tuple[str, int]]) -> int | None:

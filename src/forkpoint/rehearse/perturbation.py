@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import InsideRank, Listener, LoaderFacts
+from forkpoint.rehearse.listening import InsideRank, Listener, LoaderFacts, Watched
 from forkpoint.rehearse.model import NOTED_STEPS, Calm, CodeSite, Effect, Trial, TrialTarget, Use, UseKind, write_value
 
 EFFECT_FILE = "effect.json"
@@ -37,8 +37,8 @@ class Disturbance(Listener):
         self._told = False
 
     def is_here(self, site: CodeSite | None, what: str | None = None) -> bool:
-        """This is the chosen rank and place."""
-        if self.inside.rank() != self.trial.rank or not self._may_act():
+        """This is a chosen rank, and the place."""
+        if self.inside.rank() not in self.trial.ranks or not self._may_act():
             return False
         if what is not None and what != self.trial.target.what:
             return False
@@ -63,6 +63,8 @@ class Disturbance(Listener):
         if not self._told:
             self._told = True
             self.inside.mark()
+            if self.inside.rank() != self.trial.rank:  # one of those that are disturbed together tells
+                return
             effect = Effect(self.trial.rank, says, site, self.inside.steps(), time.time())
             write_value(Path(self.inside.order.folder) / EFFECT_FILE, effect)
 
@@ -74,31 +76,15 @@ class WorkerDisturbance(Disturbance):
         del site
         if not facts.workers or self.inside.rank() != self.trial.rank:
             return batches
-        return Passed(batches, self._noted(batches))
+        return Watched(batches, self._take_note)
 
-    def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        effect = Path(self.inside.order.folder) / EFFECT_FILE
-        for batch in batches:
-            if not self._told and effect.is_file():
-                self._told = True
-                self.inside.mark()
-            yield batch
+    def _take_note(self, _batch: Any) -> None:
+        if not self._told and (Path(self.inside.order.folder) / EFFECT_FILE).is_file():
+            self._told = True
+            self.inside.mark()
 
     def _may_act(self) -> bool:
         return super()._may_act() or self.inside.torch.utils.data.get_worker_info() is not None
-
-
-class Passed(Iterator[Any]):
-    """Yields other batches; everything else is passed on to the original iterator."""
-
-    def __init__(self, original: Iterator[Any], batches: Iterator[Any]) -> None:
-        self._rehearsed = (original, batches)
-
-    def __next__(self) -> Any:
-        return next(self._rehearsed[1])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rehearsed[0], name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

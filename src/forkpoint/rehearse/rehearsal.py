@@ -300,13 +300,24 @@ def _in_turn(
     by_kind = [
         [
             (p.kind, rank, target)
-            for target in p.find(calm, decisions)
+            for target in _new_ones_first(p.find(calm, decisions))
             if (rank := _rank_for(target, chosen, turn)) is not None
         ]
         for p in perturbations
     ]
     for row in zip_longest(*by_kind):
         yield from (item for item in row if item is not None)
+
+
+def _new_ones_first(targets: Iterable[TrialTarget]) -> list[TrialTarget]:
+    """The same is done at the same line once, before it is done to the other calls and files of that line."""
+    repeats: Counter[str] = Counter()
+    numbered: list[tuple[int, TrialTarget]] = []
+    for target in targets:
+        same = f"{target.site} {sorted(target.settings.items())}"
+        numbered.append((repeats[same], target))
+        repeats[same] += 1
+    return [target for _, target in sorted(numbered, key=lambda pair: pair[0])]
 
 
 def _rank_for(target: TrialTarget, chosen: Sequence[int], turn: int) -> int | None:

@@ -34,7 +34,7 @@ class Hazard:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return tuple(sorted({result.trial.rank for result in self.results}))
+        return tuple(sorted({rank for result in self.results for rank in result.trial.ranks}))
 
 
 def find_hazards(results: Sequence[TrialResult]) -> tuple[Hazard, ...]:
@@ -52,7 +52,7 @@ def place_of(result: TrialResult) -> str:
     """
     verdict = result.verdict or {}
     named = verdict.get("sites", [])[:1]
-    knows = result.fork is None and verdict.get("suspects") == [result.trial.rank]
+    knows = result.fork is None and verdict.get("suspects") == [*result.trial.ranks]
     if named and (knows or verdict["cause"] in ("metadata-mismatch", "order-inversion")):
         return f"{named[0]['file']}:{named[0]['line']}"
     if result.fork is not None:
@@ -159,6 +159,7 @@ def trial_value(result: TrialResult) -> dict[str, Any]:
         "trial": trial.number,
         "kind": trial.kind,
         "rank": trial.rank,
+        "together": trial.target.together,
         "site": msgspec.to_builtins(trial.target.site),
         "what": trial.target.label,
         "at": trial.at,

@@ -22,7 +22,7 @@ from forkpoint.rehearse.model import (
     VerifiedFix,
 )
 from forkpoint.rehearse.outcome import judge_trial
-from forkpoint.rehearse.paths import Line, SeenFork, find_fork, find_step, stopped_apart
+from forkpoint.rehearse.paths import Line, SeenFork, find_fork, find_step, find_ways, last_line
 from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace, copy_folder, scratch_folder, workspace
 from forkpoint.remedies import remedies
@@ -59,7 +59,7 @@ class Stage:
 def run_trial(trial: Trial, stage: Stage) -> TrialResult:
     resumes = RESUMED in trial.target.settings and stage.resumed is not None
     with workspace(stage.resumed if resumes and stage.resumed else stage.origin) as place:
-        other = choose_other(trial.rank, stage.calm)
+        other = choose_other(trial.ranks, stage.calm)
         order = RunOrder(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
         limits = limits_for(stage.calm)
         if resumes:  # a rank that starts at another step makes the same calls until the others are done
@@ -68,21 +68,39 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
         site = ended.effect.site if ended.effect else None
         at = (site.file, site.line) if site else None
         result = replace(judge_trial(trial, ended, place), fork=find_fork(place.told, trial.rank, other, at))
+        stopped = [last_line(place.told, number) for number in (trial.rank, other)]
+        if result.verdict is not None and waits_alike(result, stopped):
+            line = "{}:{}".format(*stopped[0] or ())
+            result = replace(result, outcome=TrialOutcome.AGREES, says=f"all ranks wait at {line}", verdict=None)
         if result.verdict is not None and result.fork is not None:
             analysis = analyse(read_program([str(place.work)]))
             fork = find_fork(place.told, trial.rank, other, at, Silence(analysis, result.verdict["sites"]))
-            apart, step = stopped_apart(place.told, trial.rank, other), find_step(place.told, trial.rank, other, at)
-            result = with_fork(replace(result, fork=fork), step, analysis, apart=apart, roots=[str(place.work)])
+            site = next(iter(result.verdict["sites"]), None) if result.verdict["suspects"] == [*trial.ranks] else None
+            paths = SeenPaths(
+                step=find_step(place.told, trial.rank, other, at),
+                named=find_ways(place.told, trial.rank, other, at, (site["file"], site["line"])) if site else None,
+                apart=None not in stopped and stopped[0] != stopped[1],
+            )
+            result = with_fork(replace(result, fork=fork), paths, analysis, roots=[str(place.work)])
         if result.verdict is not None and stage.keep is not None:
             result = replace(result, evidence=str(_keep(trial, ended, place, stage.keep)))
         return result
 
 
-def choose_other(rank: int, calm: Calm) -> int:
+def waits_alike(result: TrialResult, stopped: Sequence[Line | None]) -> bool:
+    """The disturbed rank and the one it is compared with executed the same lines and stopped at the same one, and the engine sees no
+    disagreement: what the job waits for is the same on all ranks, as data that none of them has.
+    """
+    verdict = result.verdict or {}
+    unknown = verdict.get("cause") == "inconclusive" and not verdict.get("suspects")
+    return unknown and result.fork is None and stopped[0] is not None and stopped[0] == stopped[1]
+
+
+def choose_other(ranks: Sequence[int], calm: Calm) -> int:
     """The rank to compare with; if possible one with the same lines in the calm run, because work of rank 0 alone is no fork."""
     places = {told.rank: told.lines for told in calm.ranks}
-    others = [other for other in places if other != rank]
-    return next((other for other in others if places[other] == places[rank]), others[0])
+    others = [other for other in places if other not in ranks]
+    return next((other for other in others if places[other] == places[ranks[0]]), others[0])
 
 
 def limits_for(calm: Calm) -> RunLimits:
@@ -147,16 +165,26 @@ def _lines(function: Function) -> range:
     return range(function.body[0].lineno, (function.body[-1].end_lineno or 0) + 1)
 
 
-def with_fork(
-    result: TrialResult, step: SeenFork | None, analysis: Analysis, *, apart: bool, roots: Sequence[str]
-) -> TrialResult:
-    """The verdict with what the paths of two ranks show; unchanged if the source does not show a decision at their fork.
+@dataclass(frozen=True, slots=True)
+class SeenPaths:
+    """What the paths of two ranks show, besides their first fork."""
 
-    `step`: from the line at which the rank was disturbed to its next one. `apart`: the two ranks ended at different lines.
-    """
+    step: SeenFork | None
+    """From the line at which the rank was disturbed to its next one."""
+    named: SeenFork | None
+    """Where they parted at the line that the engine names first."""
+    apart: bool
+    """They stopped at different lines."""
+
+
+def with_fork(result: TrialResult, paths: SeenPaths, analysis: Analysis, roots: Sequence[str]) -> TrialResult:
+    """The verdict with what the paths of two ranks show; unchanged if the source does not show a decision at their fork."""
     assert result.verdict is not None  # by the caller
     assert result.fork is not None
-    fork = locate(result.fork, analysis)
+    fork, step = locate(result.fork, analysis), paths.step
+    if paths.named is not None and (fork is None or (fork.kind is ForkKind.SKIPPED and fork.step is None)):
+        named = locate(paths.named, analysis)  # nothing is called under the first, so the ranks meet again
+        fork, result = (named, replace(result, fork=paths.named)) if named is not None else (fork, result)
     if fork is not None and fork.test is not None and asks_for_rank([fork.test]):  # no bad luck: a task of this rank
         fork = locate(step, analysis) if step is not None else None
         result = replace(result, fork=step if fork is not None and fork.kind is ForkKind.CAUGHT else None)
@@ -165,8 +193,12 @@ def with_fork(
     verdict = _with_remedies(result.verdict, fork, analysis, roots)
     site = result.effect.site if result.effect else None
     caught_ours = site is not None and (site.file, site.line) == (result.fork.file, result.fork.line)
-    undecided = verdict["cause"] == "inconclusive" and verdict["suspects"] == [result.trial.rank]
-    if (apart or undecided) and (fork.kind is not ForkKind.CAUGHT or caught_ours) and verdict["cause"] in _OF_PATHS:
+    undecided = verdict["cause"] == "inconclusive" and verdict["suspects"] == [*result.trial.ranks]
+    if (
+        (paths.apart or undecided)
+        and (fork.kind is not ForkKind.CAUGHT or caught_ours)
+        and verdict["cause"] in _OF_PATHS
+    ):
         verdict = _with_path(verdict, result, fork)
     return replace(result, verdict=verdict, says=verdict["summary"])
 
@@ -179,7 +211,7 @@ def _with_path(verdict: dict[str, Any], result: TrialResult, fork: Fork) -> dict
     """The verdict with the fork that was seen, unless the engine, which does not see paths, knows as much."""
     seen, rank = result.fork, result.trial.rank
     assert seen is not None  # by the caller
-    if verdict["cause"] == "divergent-path" and verdict["suspects"] == [rank]:
+    if verdict["cause"] == "divergent-path" and verdict["suspects"] == [*result.trial.ranks]:
         return verdict
     ways = [f"to line {line}" if line else "into another file" for line in (seen.went_to, seen.other_went_to)]
     why = f"rank {rank} went {ways[0]}, rank {seen.other} {ways[1]}"
@@ -195,7 +227,7 @@ def _with_path(verdict: dict[str, Any], result: TrialResult, fork: Fork) -> dict
     return {
         **verdict,
         "cause": "divergent-path",
-        "suspects": [rank],
+        "suspects": [*result.trial.ranks],
         "confidence": _SEEN,
         "action": "fix-code",
         "summary": f"Rank {rank} took another path at {seen.file}:{seen.line}{effect}: {why}.",

@@ -50,7 +50,7 @@ def begin() -> None:
     listener = _listener(order, inside)
     taps = Taps(listener, places, on_join=rank.join, on_step=steps.set)
     taps.open_least(cpu=order.cpu)
-    if order.mode is RunMode.CALM or (order.trial is not None and _rank() in (None, order.trial.rank)):
+    if order.mode is RunMode.CALM or (order.trial is not None and _rank() in (None, *order.trial.ranks)):
         taps.open_all()
     if isinstance(listener, Notes):
         listener.after_first_steps = taps.close_modules
@@ -72,7 +72,7 @@ def _rank() -> int | None:
 def _listener(order: RunOrder, inside: InsideRank) -> Listener:
     if order.mode is RunMode.CALM:
         return Notes(inside)
-    if order.trial is not None and _rank() in (None, order.trial.rank):
+    if order.trial is not None and _rank() in (None, *order.trial.ranks):
         return find_perturbation(order.trial.kind)(inside)
     return Listener(inside)
 

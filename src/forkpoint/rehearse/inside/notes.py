@@ -7,14 +7,15 @@ import signal
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, Final, cast
 
-from forkpoint.rehearse.listening import InsideRank, Listener, LoaderFacts
+from forkpoint.rehearse.listening import GeneratorFacts, InsideRank, Listener, LoaderFacts, Watched
 from forkpoint.rehearse.model import NOTED_STEPS, OLDER, CodeSite, RankUses, Use, UseKind, write_value
+from forkpoint.rehearse.perturbations.samples import differ_in_size
 
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
@@ -77,9 +78,9 @@ class Notes(Listener):
             "workers": str(facts.workers),
         }
         note.values.append(0.0)
-        return _Counted(batches, self, note)
+        return Watched(batches, lambda batch: self._take_batch(note, batch), lambda: note.facts.update(ends="1"))
 
-    def took_batch(self, note: "_Note", batch: Any) -> None:
+    def _take_batch(self, note: _Note, batch: Any) -> None:
         self._batches += 1
         if "content" not in note.facts:
             note.facts["uneven"] = str(int(self._is_uneven(batch)))
@@ -164,19 +165,28 @@ class Notes(Listener):
             self._compare(note, values, len(values))
         return values
 
-    def generated(self, site: CodeSite, name: str, items: Iterator[Any]) -> Iterator[Any]:
-        note = self._note(UseKind.GENERATOR, site, f"generator {name}")
+    def room(self, site: CodeSite, name: str, told: Any, full: Callable[[Any], Any]) -> Any:
+        del full
+        self._add(UseKind.ROOM, site, name)
+        return told
+
+    def generated(self, site: CodeSite, facts: GeneratorFacts, items: Iterator[Any]) -> Iterator[Any]:
+        note = self._note(UseKind.GENERATOR, site, facts.what)
         if note is None or note.count > _VALUES:
             return items
+        note.facts["by_data"] = str(int(facts.by_data))
         note.values.append(0.0)
-        return _Drawn(items, self, note)
+        first: list[Any] = []
+        return Watched(items, lambda item: self._take_item(note, first, item), lambda: self._end_items(note, first))
 
-    def drew_item(self, note: "_Note", first: list[Any], item: Any) -> None:
+    def _take_item(self, note: _Note, first: list[Any], item: Any) -> None:
         note.values[-1] += 1
         if "content" not in note.facts and len(first) < _FILTERED:
             first.append(self._plainly(item))
+            if differ_in_size(item):
+                note.facts["uneven"] = "1"
 
-    def drew_all(self, note: "_Note", first: list[Any]) -> None:
+    def _end_items(self, note: _Note, first: list[Any]) -> None:
         note.facts.setdefault("content", str(fingerprint(first)))
         note.facts["ends"] = str(int(note.facts["content"] != "None"))
 
@@ -208,7 +218,7 @@ class Notes(Listener):
         note = self._add(UseKind.FILTER, site, "loop")
         return values if note is None or note.count > _FILTERED else self._followed(note, values)
 
-    def _followed(self, note: "_Note", values: Iterator[Any]) -> Iterator[Any]:
+    def _followed(self, note: _Note, values: Iterator[Any]) -> Iterator[Any]:
         first: list[Any] = []
         count = 0
         for count, value in enumerate(values, 1):
@@ -217,7 +227,7 @@ class Notes(Listener):
             yield value
         self._compare(note, first, count)
 
-    def _compare(self, note: "_Note", values: list[Any], count: int) -> None:
+    def _compare(self, note: _Note, values: list[Any], count: int) -> None:
         """Records a fingerprint, to compare the data of ranks later."""
         found = fingerprint(values)
         note.values.append(found or 0.0)
@@ -279,47 +289,6 @@ class Notes(Listener):
     def _uses(self) -> Iterator[Use]:
         for (kind, site, what), note in list(self._notes.items()):
             yield Use(kind, site, what, note.count, tuple(note.values), dict(note.facts))
-
-
-class _Counted(Iterator[Any]):
-    """Counts the batches of a loader's iterator. Everything else is passed on to it."""
-
-    def __init__(self, batches: Iterator[Any], notes: Notes, note: _Note) -> None:
-        self._rehearsed = (batches, notes, note)
-
-    def __next__(self) -> Any:
-        batches, notes, note = self._rehearsed
-        try:
-            batch = next(batches)
-        except StopIteration:
-            note.facts["ends"] = "1"
-            raise
-        notes.took_batch(note, batch)
-        return batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rehearsed[0], name)
-
-
-class _Drawn(Iterator[Any]):
-    """Counts what a generator of the user yields. Everything else (`send`, `close`, ...) is passed on to it."""
-
-    def __init__(self, items: Iterator[Any], notes: Notes, note: _Note) -> None:
-        self._rehearsed = (items, notes, note)
-        self._first: list[Any] = []
-
-    def __next__(self) -> Any:
-        items, notes, note = self._rehearsed
-        try:
-            item = next(items)
-        except StopIteration:
-            notes.drew_all(note, self._first)
-            raise
-        notes.drew_item(note, self._first, item)
-        return item
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rehearsed[0], name)
 
 
 def fingerprint(values: Iterable[Any]) -> float | None:

@@ -1,6 +1,7 @@
 """Finds the line of the user's source that makes a call."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -8,6 +9,8 @@ from typing import Any, Final
 from forkpoint.rehearse.model import CodeSite
 
 _NOT_OURS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "/.venv/", "/forkpoint/rehearse/")
+Swap = Callable[[Any, str, Callable[[Any, str], Any]], None]
+"""Replaces a function, named by its owner and name, by what is made of it."""
 _USER_CODE = str(Path(__file__).with_name("user_code.py"))
 
 

@@ -3,13 +3,8 @@
 Only calls from the user's own code reach the listener. Libraries, and the guard, are not affected.
 """
 
-import builtins
 import datetime as dt
-import errno
 import functools
-import glob
-import os
-import pathlib
 import random
 import sys
 import time
@@ -24,10 +19,8 @@ import torch.utils.data
 from torch.distributed import distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from forkpoint.rehearse.inside.places import (
-    CodePlaces,
-    user_modules,
-)
+from forkpoint.rehearse.inside.files import FileTaps
+from forkpoint.rehearse.inside.places import CodePlaces, user_modules
 from forkpoint.rehearse.inside.user_code import TryTaps, loader_facts, open_filters
 from forkpoint.rehearse.inside.waiting import WaitingTaps
 from forkpoint.rehearse.listening import Listener
@@ -35,14 +28,10 @@ from forkpoint.rehearse.listening import Listener
 _frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 
 _CLOCKS: Final = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
-_QUESTIONS: Final = ("exists", "isfile", "isdir")
-_PATH_QUESTIONS: Final = ("exists", "is_file", "is_dir")
-_STATS: Final = ((os, "stat"), (os.path, "getmtime"), (os.path, "getsize"), (pathlib.Path, "stat"))
 _READS: Final = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__")
 _DRAWS: Final = ("random", "randint", "uniform", "choice", "randrange", "sample", "shuffle", "gauss")
 _TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm", "rand_like", "bernoulli", "multinomial")
 _NUMPY_DRAWS: Final = ("rand", "randn", "random", "randint", "uniform", "choice", "shuffle", "permutation")
-_WRITES: Final = frozenset("wax+")
 
 
 class Taps:
@@ -77,14 +66,8 @@ class Taps:
             self.swap(torch, name, self._draw)
         for name in _NUMPY_DRAWS:
             self.swap(np.random, name, self._draw)
-        for name in _QUESTIONS:
-            self.swap(os.path, name, self._question)
-        for name in _PATH_QUESTIONS:
-            self.swap(pathlib.Path, name, self._question)
-        for owner, name in _STATS:
-            self.swap(owner, name, self._stat)
-        self._open_files()
         self._open_training()
+        FileTaps(self._listener, self._places).open(self.swap)
         WaitingTaps(self._listener, self._places).open(self.swap)
         open_filters(self._listener, self._places, _is_mask)
 
@@ -141,7 +124,7 @@ class Taps:
 
         kind.masked_select, kind.nonzero = masked_select, find_nonzero
 
-    # -------------------------------------------------------------------------------------------- clocks, random, files
+    # -------------------------------------------------------------------------------------------- clocks, random
 
     def _clock(self, original: Any, name: str) -> Any:
         at, listener, unit = self._places.asking, self._listener, 1e9 if name.endswith("_ns") else 1.0
@@ -195,97 +178,6 @@ class Taps:
             return value
 
         return draw
-
-    def _question(self, original: Any, name: str) -> Any:
-        del name
-        at, listener = self._places.asking, self._listener
-
-        def question(path: Any, *args: Any, **named: Any) -> bool:
-            there = original(path, *args, **named)
-            site = at(_frame(1))
-            return there if site is None else listener.exists(site, str(path), bool(there))
-
-        return question
-
-    def _stat(self, original: Any, _name: str) -> Any:
-        """A hidden file raises FileNotFoundError; a file that only this rank sees gets the stat of this module's file."""
-        at, listener = self._places.asking, self._listener
-
-        def stat(path: Any, *args: Any, **named: Any) -> Any:
-            site = at(_frame(1)) if isinstance(path, (str, os.PathLike)) else None
-            if site is None:
-                return original(path, *args, **named)
-            try:
-                found = original(path, *args, **named)
-            except FileNotFoundError:
-                if not listener.exists(site, os.fspath(path), there=False):
-                    raise
-                return original(pathlib.Path(__file__) if isinstance(path, pathlib.Path) else __file__, *args, **named)
-            if not listener.exists(site, os.fspath(path), there=True):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
-            return found
-
-        return stat
-
-    def _open_files(self) -> None:
-        self.swap(builtins, "open", self._open)
-        self.swap(pathlib.Path, "open", self._open)
-        for name in ("write_text", "write_bytes", "mkdir"):
-            self.swap(pathlib.Path, name, self._write)
-        for name in ("makedirs", "mkdir"):
-            self.swap(os, name, self._write)
-        for owner, name in ((os, "listdir"), (glob, "glob"), (pathlib.Path, "iterdir"), (pathlib.Path, "glob")):
-            self.swap(owner, name, self._list)
-        self.swap(torch, "save", self._save)
-        self.swap(torch, "load", self._load)
-
-    def _open(self, original: Any, _name: str) -> Any:
-        at, listener = self._places.asking, self._listener
-
-        def opened(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
-            site = at(_frame(1))
-            if site is not None and _WRITES.intersection(mode) and isinstance(file, (str, os.PathLike)):
-                listener.writing(site, os.fspath(file))
-            return original(file, mode, *args, **named)
-
-        return opened
-
-    def _write(self, original: Any, _name: str) -> Any:
-        at, listener = self._places.asking, self._listener
-
-        def write(path: Any, *args: Any, **named: Any) -> Any:
-            site = at(_frame(1))
-            if site is not None:
-                listener.writing(site, str(path))
-            return original(path, *args, **named)
-
-        return write
-
-    def _list(self, original: Any, _name: str) -> Any:
-        at, listener = self._places.asking, self._listener
-
-        def listed(path: Any = ".", *args: Any, **named: Any) -> Any:
-            names = original(path, *args, **named)
-            site = at(_frame(1))
-            return names if site is None else listener.listing(site, str(path), list(names))
-
-        return listed
-
-    def _save(self, original: Any, _name: str) -> Any:
-        def save(obj: Any, f: Any, *args: Any, **named: Any) -> Any:
-            if isinstance(f, (str, os.PathLike)):
-                self._listener.saving(self._places.nearest(_frame(1)), os.fspath(f))
-            return original(obj, f, *args, **named)
-
-        return save
-
-    def _load(self, original: Any, _name: str) -> Any:
-        def load(f: Any, *args: Any, **named: Any) -> Any:
-            if isinstance(f, (str, os.PathLike)):
-                f = self._listener.loading(self._places.nearest(_frame(1)), os.fspath(f))
-            return original(f, *args, **named)
-
-        return load
 
     # ------------------------------------------------------------------------------------------------------- training
 

@@ -14,13 +14,12 @@ from typing import Any, Final
 
 import torch.utils.data
 
-from forkpoint.rehearse.decisions import tests_of_list, tests_of_loop, yields_by_data
+from forkpoint.rehearse.decisions import is_generator, tests_of_list, tests_of_loop, yields_by_data
 from forkpoint.rehearse.inside.places import CodePlaces, user_modules
-from forkpoint.rehearse.listening import Listener, LoaderFacts
+from forkpoint.rehearse.listening import GeneratorFacts, Listener, LoaderFacts
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Taps on filters: list comprehensions with `if`, loops that begin with `if ...: continue`, generators that yield what
-# passes a test, and `x[mask]`.
+# Taps on filters: list comprehensions with `if`, loops that begin with `if ...: continue`, generators, and `x[mask]`.
 #
 # Filters are not calls that could be replaced, so the user's modules are compiled with a call around each; line numbers stay. A
 # script that is started as a new process (`--cold`) is compiled before we run: there, only modules that it imports have taps.
@@ -45,14 +44,19 @@ def open_filters(listener: Listener, places: CodePlaces, is_mask: Callable[[Any]
         site = places.at(_frame(1))
         return iter(values) if site is None else listener.each(site, iter(values))
 
-    def yielding(function: Any) -> Any:
-        @functools.wraps(function)
-        def made(*args: Any, **named: Any) -> Any:
-            items = function(*args, **named)
-            site = places.at(_frame(1))
-            return items if site is None else listener.generated(site, function.__name__, items)
+    def yielding(by_data: bool) -> Any:
+        def around(function: Any) -> Any:
+            facts = GeneratorFacts(function.__name__, by_data)
 
-        return made
+            @functools.wraps(function)
+            def made(*args: Any, **named: Any) -> Any:
+                items = function(*args, **named)
+                site = places.at(_frame(1))
+                return items if site is None else listener.generated(site, facts, items)
+
+            return made
+
+        return around
 
     def item(values: Any, index: Any) -> Any:
         site = places.at(_frame(1)) if is_mask(index) else None
@@ -94,8 +98,8 @@ class _Around(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         """Skips special methods, and functions with a decorator, which may not be plain generators."""
         self.generic_visit(node)
-        if not node.decorator_list and not node.name.startswith("__") and yields_by_data(node):
-            node.decorator_list = [ast.copy_location(ast.Name(_YIELDING, ast.Load()), node)]
+        if not node.decorator_list and not node.name.startswith("__") and is_generator(node):
+            node.decorator_list = [_called(_YIELDING, ast.copy_location(ast.Constant(yields_by_data(node)), node))]
         return node
 
 

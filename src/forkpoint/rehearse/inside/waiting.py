@@ -8,14 +8,13 @@ import functools
 import queue
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from forkpoint.rehearse.inside.places import CodePlaces
+from forkpoint.rehearse.inside.places import CodePlaces, Swap
 from forkpoint.rehearse.listening import Listener
 from forkpoint.rehearse.model import CodeSite
 
@@ -23,7 +22,6 @@ _frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 _OWN: Final = "this thread's own"
 
 _PLAIN_LOCK: Final[type] = type(threading.Lock())
-Swap = Callable[[Any, str, Callable[[Any, str], Any]], None]
 
 
 class WaitingTaps:

@@ -5,7 +5,7 @@ process, which takes as long as a few other trials.
 from forkpoint.rehearse.perturbation import Disturbance
 from forkpoint.rehearse.perturbations.batches import OneBatchFewer, OneBatchMore, ShortBatch
 from forkpoint.rehearse.perturbations.failures import ExceptionInTry, OutOfMemory, WorkerDies
-from forkpoint.rehearse.perturbations.files import FileDiffers, OlderCheckpoint, WriteFails
+from forkpoint.rehearse.perturbations.files import FileDiffers, NoRoom, OlderCheckpoint, WriteFails
 from forkpoint.rehearse.perturbations.samples import OneSampleFewer, SmallSamples
 from forkpoint.rehearse.perturbations.timing import ClockDiffers, LateThread, NotReady, SignalToOne, SlowRank
 from forkpoint.rehearse.perturbations.values import (
@@ -26,6 +26,7 @@ PERTURBATIONS: tuple[type[Disturbance], ...] = (
     FileDiffers,
     OutOfMemory,
     WriteFails,
+    NoRoom,
     ClockDiffers,
     SignalToOne,
     NotReady,

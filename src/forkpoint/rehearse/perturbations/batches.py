@@ -1,15 +1,14 @@
 """Batches of one rank are fewer, more or shorter."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar, cast
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import LoaderFacts
+from forkpoint.rehearse.listening import GeneratorFacts, LoaderFacts, Passed
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
-from forkpoint.rehearse.perturbation import Disturbance, Passed, targets_of
+from forkpoint.rehearse.perturbation import Disturbance, targets_of
 
 
 class OneBatchFewer(Disturbance):
@@ -26,8 +25,8 @@ class OneBatchFewer(Disturbance):
 
     When it can happen
         Where nothing makes the number of batches the same on all ranks: an IterableDataset, or a loader whose sampler does not
-        share one data set between all ranks. A DistributedSampler pads, so its loaders are left alone, and so are those whose first batch
-        was the same on another rank: they read the same data. A generator counts if a test
+        share one data set between all ranks. A DistributedSampler pads, so its loaders are left alone. Ranks whose first batch was the same
+        read the same data: they are disturbed together, and left alone if all do. A generator counts if a test
         in its loop decides what it yields, and its items differed between ranks in the calm run.
 
     A healthy program
@@ -44,7 +43,8 @@ class OneBatchFewer(Disturbance):
             yield label_of(use, target)
         for by_rank in calm.uses(UseKind.GENERATOR).values():
             uses = list(by_rank.values())
-            if all(map(ends, uses)) and len({use.facts["content"] for use in uses}) > 1:
+            by_data = uses[0].facts["by_data"] == "1"
+            if by_data and all(map(ends, uses)) and len({use.facts["content"] for use in uses}) > 1:
                 target = TrialTarget(uses[0].site, tuple(sorted(by_rank)), uses[0].what)
                 yield label_of(uses[0], target)
 
@@ -53,8 +53,8 @@ class OneBatchFewer(Disturbance):
             return Passed(batches, self._without_last(batches, site))
         return batches
 
-    def generated(self, site: CodeSite, name: str, items: Iterator[Any]) -> Iterator[Any]:
-        if self.is_here(site, f"generator {name}") and self.is_now():
+    def generated(self, site: CodeSite, facts: GeneratorFacts, items: Iterator[Any]) -> Iterator[Any]:
+        if self.is_here(site, facts.what) and self.is_now():
             return Passed(items, self._without_last(items, site))
         return items
 
@@ -114,11 +114,11 @@ def _can_repeat(use: Use) -> bool:
 
 
 class ShortBatch(Disturbance):
-    """One rank gets a batch with a single sample, or with none.
+    """One rank gets a batch with a single sample, with half of its samples, or with none.
 
     What it does
-        The chosen batch of one loader has only one sample on the chosen rank: every tensor is cut along its first dimension. Or
-        none: it is what the program's own collate function makes of no sample, its error included.
+        The chosen batch of one loader has only one sample on the chosen rank, or half of them: every tensor is cut along its first
+        dimension. Or none: it is what the program's own collate function makes of no sample, its error included.
 
     Where it comes from
         The last batch of a shard; a collate function that drops samples it cannot use. TRL 4041 (a rank without an unmasked
@@ -140,10 +140,10 @@ class ShortBatch(Disturbance):
     def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
         for use, target in own_loaders(calm, is_own_size):
             often = int(max(1.0, max(use.values, default=0.0)))
-            sizes = ("1", "0") if use.facts.get("drops") == "1" else ("1",)
+            sizes = ("one", "half", "no") if use.facts.get("drops") == "1" else ("one", "half")
             for size in sizes:
-                label = f"{use.what}, {size if size == '1' else 'no'} sample"
-                yield replace(target, occurrences=often, settings={"size": size}, label=label)
+                settings = {"size": size}
+                yield replace(target, occurrences=often, settings=settings, label=f"{use.what}, {_COUNTS[size]}")
 
     def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}"):
@@ -156,16 +156,21 @@ class ShortBatch(Disturbance):
                 yield batch
                 continue
             try:
-                made = facts.collate([]) if self.settings["size"] == "0" else self._first(batch)
+                made = facts.collate([]) if self.settings["size"] == "no" else self._first(batch)
             finally:  # afterwards: the lines of the collate function are no fork
-                self.say(
-                    f"its batch had {'no' if self.settings['size'] == '0' else 'one'} sample",
-                    self.inside.here() or site,
-                )
+                self.say(f"its batch had {_COUNTS[self.settings['size']]}", self.inside.here() or site)
             yield made
 
     def _first(self, batch: Any) -> Any:
-        return map_tensors(batch, lambda tensor: tensor[:1] if tensor.dim() else tensor, self.inside.torch)
+        def cut(tensor: Any) -> Any:
+            if not tensor.dim():
+                return tensor
+            return tensor[: 1 if self.settings["size"] == "one" else (len(tensor) + 1) // 2]
+
+        return map_tensors(batch, cut, self.inside.torch)
+
+
+_COUNTS = {"one": "one sample", "half": "half of its samples", "no": "no sample"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -175,20 +180,23 @@ class ShortBatch(Disturbance):
 T = TypeVar("T")
 
 
-def own_loaders(calm: Calm, wanted: Callable[[Use], bool]) -> Iterator[tuple[Use, TrialTarget]]:
-    """Loaders, with those ranks whose first batch no other rank has. Ranks that read the same data (one validation set for all, the
-    batches of a tensor-parallel group) cannot have different luck with it.
+def own_loaders(
+    calm: Calm, wanted: Callable[[Use], bool], kind: UseKind = UseKind.LOADER
+) -> Iterator[tuple[Use, TrialTarget]]:
+    """Loaders (or generators), for ranks whose first batch no other rank has. Ranks that read the same data (the batches of a
+    tensor-parallel group, both ends of a pipeline) cannot have different luck with it: they are disturbed together, unless they are all
+    (one validation set for all).
     """
-    contents = {
-        key: {rank: use.facts.get("content", "") for rank, use in by_rank.items()}
-        for key, by_rank in calm.uses(UseKind.LOADER).items()
-    }
-    for use, target in targets_of(calm, UseKind.LOADER, wanted):
-        content = contents[use.key]
-        often = Counter(content.values())
-        ranks = tuple(rank for rank in target.ranks if not content[rank] or often[content[rank]] == 1)
-        if ranks:
-            yield use, replace(target, ranks=ranks)
+    for use, target in targets_of(calm, kind, wanted):
+        readers: dict[str, list[int]] = {}
+        for rank, own in calm.uses(kind)[use.key].items():
+            readers.setdefault(own.facts.get("content") or f"rank {rank}", []).append(rank)
+        alone = tuple(rank for group in readers.values() if len(group) == 1 for rank in group if rank in target.ranks)
+        if alone:
+            yield use, replace(target, ranks=alone)
+        for first, *others in readers.values():
+            if others and first in target.ranks and len(others) + 1 < calm.world:
+                yield use, replace(target, ranks=(first,), together=tuple(others))
 
 
 def is_own_count(use: Use) -> bool:

@@ -1,9 +1,9 @@
-"""One rank sees other files, or cannot write its own."""
+"""One rank sees other files, cannot write its own, or has no room for them."""
 
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,3 +184,36 @@ class WriteFails(Disturbance):
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (rehearsed by forkpoint)", path)
         self.say(f"writing {path} took {_SLOW_S:.0f} s longer", site)
         time.sleep(_SLOW_S)
+
+
+class NoRoom(Disturbance):
+    """One rank is told that its disk or memory is full.
+
+    What it does
+        From the chosen question on, the chosen rank is told that nothing is left: `shutil.disk_usage`, `os.statvfs`,
+        `resource.getrusage`, `torch.cuda.mem_get_info`, `torch.cuda.memory_allocated` and similar.
+
+    Where it comes from
+        Another job's files on a node's scratch disk, old checkpoints, core dumps, a longer sequence than ever before. Programs ask
+        before they save or cache, and do without if there is no room.
+
+    When it can happen
+        Wherever a rank asks how much room there is.
+
+    A healthy program
+        Reduces the answers over all ranks before it acts on them, or lets one rank ask and broadcasts the answer.
+    """
+
+    kind = "no-room"
+    otherwise = "the program does not ask how much room is left"
+
+    @staticmethod
+    def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
+        for use, target in targets_of(calm, UseKind.ROOM):
+            yield replace(target, label=use.what)
+
+    def room(self, site: CodeSite, name: str, told: Any, full: Callable[[Any], Any]) -> Any:
+        if not self.is_here(site, name) or not self.is_due():
+            return told
+        self.say(f"{name} said that nothing is left", site)
+        return full(told)

@@ -3,15 +3,15 @@
 import random
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, cast
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import LoaderFacts
+from forkpoint.rehearse.listening import GeneratorFacts, LoaderFacts, Passed
 from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
-from forkpoint.rehearse.perturbation import Disturbance, Passed
+from forkpoint.rehearse.perturbation import Disturbance
 from forkpoint.rehearse.perturbations.batches import own_loaders
 
 _LEAST: Final = 16
@@ -100,7 +100,8 @@ class SmallSamples(Disturbance):
 
     When it can happen
         Where the program's own collate function makes batches of samples that differ in size, or where batches have rows of integers
-        (tokens, masks) with different numbers of zeros.
+        (tokens, masks) with different numbers of zeros. And where a generator of the program yields lists of samples (records, tokens)
+        that differ in size; there, the sample comes from the same list.
 
     A healthy program
         Pads to a length that is the same on all ranks, exchanges sizes before data, and calls every part of the model in every step.
@@ -111,7 +112,8 @@ class SmallSamples(Disturbance):
 
     @staticmethod
     def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-        for use, target in own_loaders(calm, _can_differ):
+        generators = own_loaders(calm, lambda use: use.facts.get("uneven") == "1", UseKind.GENERATOR)
+        for use, target in (*own_loaders(calm, _can_differ), *generators):
             often = int(max(1.0, max(use.values, default=0.0)))
             for which in ("smallest", "shorter", "largest"):
                 label = f"{use.what}, {'shorter than all of them' if which == 'shorter' else f'its {which}'}"
@@ -122,6 +124,19 @@ class SmallSamples(Disturbance):
             return Passed(batches, self._exchanged(site, facts, batches))
         return batches
 
+    def generated(self, site: CodeSite, facts: GeneratorFacts, items: Iterator[Any]) -> Iterator[Any]:
+        return Passed(items, self._exchanged_lists(site, items)) if self.is_here(site, facts.what) else items
+
+    def _exchanged_lists(self, site: CodeSite, items: Iterator[Any]) -> Iterator[Any]:
+        """A generator makes its batches by itself: only the samples of the chosen one are known."""
+        for item in items:
+            sample = self._choose(item) if differ_in_size(item) and self.is_now() else None
+            if sample is None:
+                yield item
+            else:
+                self._say_made(site)
+                yield [sample] * len(item)
+
     def _exchanged(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             sample = self._extreme(facts) if self.is_now() else None
@@ -129,22 +144,24 @@ class SmallSamples(Disturbance):
                 yield batch
             else:
                 made = facts.collate([sample] * facts.batch_size)
-                which = "a quarter of the smallest sample" if self._is_cut else f"its {self.settings['which']} samples"
-                self.say(f"its batch was made of {which}", self.inside.here() or site)
+                self._say_made(site)
                 yield made
 
-    @property
-    def _is_cut(self) -> bool:
-        return self.settings["which"] == "shorter"
+    def _say_made(self, site: CodeSite | None) -> None:
+        which = self.settings["which"]
+        told = "a quarter of the smallest sample" if which == "shorter" else f"its {which} samples"
+        self.say(f"its batch was made of {told}", self.inside.here() or site)
 
     def _extreme(self, facts: LoaderFacts) -> Any:
         """The smallest or largest of the samples that can be read in a second; None if all have the same size."""
         with _same_luck(self.inside.torch):
-            found = list(_read_some(facts.samples))
-        (least, small), (most, large) = (chosen(found, key=lambda one: one[0]) for chosen in (min, max))
-        if least == most:
+            return self._choose([*_read_some(facts.samples)])
+
+    def _choose(self, samples: Sequence[Any]) -> Any:
+        small, large = (chosen(samples, key=_measure) for chosen in (min, max))
+        if _measure(small) == _measure(large):
             return None
-        return _cut(small, large) if self._is_cut else large if self.settings["which"] == "largest" else small
+        return {"smallest": small, "shorter": _cut(small, large), "largest": large}[self.settings["which"]]
 
 
 def _can_differ(use: Use) -> bool:
@@ -157,7 +174,7 @@ def _read_some(samples: Any) -> Iterator[tuple[tuple[int, int], Any]]:
     step = max(1, len(samples) // _SPREAD)
     for number in (number for begin in range(step) for number in range(begin, len(samples), step)):
         sample = samples[number]
-        yield (_size(sample), _filled(sample)), sample
+        yield sample
         if time.monotonic() > until:
             return
 
@@ -199,6 +216,24 @@ def _same_luck(torch: Any) -> Generator[None]:
     torch.set_rng_state(states[1])
     if numpy:
         numpy.random.set_state(states[2])
+
+
+def differ_in_size(item: Any) -> bool:
+    """It is a list of samples that are not all equally large. A tuple, or a list of texts, may be the fields of one record, and
+    tensors of floating point numbers may be gradients.
+    """
+    samples = cast("list[Any]", item) if isinstance(item, list) else []
+    return len(samples) > 1 and all(map(_is_sample, samples)) and len(set(map(_measure, samples))) > 1
+
+
+def _is_sample(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(part, str | int | float) or _is_sample(part) for part in cast("list[Any]", value))
+    return isinstance(value, Mapping) or _is_row(value)
+
+
+def _measure(sample: Any) -> tuple[int, int]:
+    return _size(sample), _filled(sample)
 
 
 def _size(sample: Any) -> int:
