@@ -19,8 +19,8 @@ def step(job: SmallJob, *, short: int = LAYERS, done: bool = True) -> None:
     job.op(line=50, done=done)
 
 
-def fork_of(job: SmallJob) -> Divergence | None:
-    timeline = align(job.capture())
+def fork_of(job: SmallJob, without: int | None = None) -> Divergence | None:
+    timeline = align(job.capture([rank for rank in range(job.world) if rank != without]))
     return next(iter(find_divergences(timeline, find_partings(timeline))), None)
 
 
@@ -74,3 +74,20 @@ def test_a_rank_that_has_only_come_less_far_has_passed_nothing() -> None:
 
     assert fork is not None
     assert fork.shift is None
+
+
+@for_each("others", [(0, 1, 2, 3), (4, 5, 6, 7)])
+def test_groups_of_the_same_ranks_are_no_votes_about_each_other(others: tuple[int, ...]) -> None:
+    """Torch calls every group `undefined` that the program does not name: two groups of all ranks need not do the same."""
+    job = SmallJob(max(others) + 1, groups={"1": ("undefined", (0, 1, 2, 3)), "2": ("undefined", others)})
+    for _ in range(2):
+        job.op(group="1", line=10)
+        job.op(group="2", line=30)
+        job.op(line=50)
+    job.op((2, 3), group="1", line=10, done=False)
+    job.op(line=50, done=False)
+
+    fork = fork_of(job, without=1)
+
+    assert fork is not None
+    assert (fork.odd == (2, 3)) == (others[0] > 3)

@@ -182,8 +182,8 @@ class Replicas:
 
     def _siblings(self, group: ProcessGroup) -> list[ProcessGroup]:
         """Parallel groups, the nearest first: neighbours in a mesh most likely run the same part of the program."""
-        beside = (g for g in self._kinds.get(_kind(group), ()) if g != group)
-        return sorted(beside, key=lambda g: abs(g.ranks[0] - group.ranks[0]))[:MAX_REPLICAS]
+        beside = sorted(self._kinds.get(_kind(group), ()), key=lambda g: abs(g.ranks[0] - group.ranks[0]))
+        return list(islice((g for g in beside if g.is_parallel_to(group)), MAX_REPLICAS))
 
     def _windows(self, group: ProcessGroup, seq: int) -> set[tuple[int, ...]]:
         """The distinct sequences of calls that members of the group made up to this slot."""
@@ -211,8 +211,8 @@ class Replicas:
 
     def _of(self, rank: int, group: ProcessGroup) -> list[int]:
         place = group.ranks.index(rank)
-        beside = (g.ranks[place] for g in self._kinds.get(_kind(group), ()) if g != group)
-        return list(islice((r for r in beside if r in self._timeline.positions), MAX_REPLICAS))
+        beside = (g for g in self._kinds.get(_kind(group), ()) if g.is_parallel_to(group))
+        return list(islice((r for g in beside if (r := g.ranks[place]) in self._timeline.positions), MAX_REPLICAS))
 
     @cached_property
     def _kinds(self) -> dict[tuple[str, int], list[ProcessGroup]]:
@@ -224,7 +224,7 @@ class Replicas:
 
 
 def _kind(group: ProcessGroup) -> tuple[str, int]:
-    """Groups with the same description and size are parallel."""
+    """Groups of the same description and size may be parallel."""
     return group.desc, len(group.ranks)
 
 

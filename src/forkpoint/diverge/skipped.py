@@ -130,13 +130,7 @@ def _stack_at(seq: int, group: GroupTimeline, rank: int) -> Stack | None:
 
 def _beside(group: GroupTimeline, timeline: Timeline) -> Iterator[GroupTimeline]:
     """Parallel groups whose corresponding member is known."""
-    own = group.group
-    found = (
-        g
-        for g in timeline.groups
-        if g.group.declared and g.group != own and (g.group.desc, len(g.group.ranks)) == (own.desc, len(own.ranks))
-    )
-    return islice(found, _MOST_SLOTS)
+    return islice((g for g in timeline.groups if g.group.is_parallel_to(group.group)), _MOST_SLOTS)
 
 
 def _in_other_order(group: GroupTimeline, seq: int, last: _Last, timeline: Timeline) -> bool:

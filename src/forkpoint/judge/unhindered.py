@@ -45,8 +45,7 @@ def _may_come(rank: int, slot: Slot, timeline: Timeline) -> bool:
 
 
 def _has_parallel(group: GroupTimeline, timeline: Timeline) -> bool:
-    kind = (group.group.desc, len(group.group.ranks))
-    return group.group.declared and sum((g.group.desc, len(g.group.ranks)) == kind for g in timeline.groups) > 1
+    return any(g.group.is_parallel_to(group.group) for g in timeline.groups)
 
 
 def _calls_between(peer: int, slot: Slot, timeline: Timeline) -> list[_Call] | None:

@@ -24,6 +24,13 @@ class ProcessGroup(Struct, frozen=True, order=True):
         """Uses only a few members: groups have up to 100,000."""
         return hash((self.name, self.desc, len(self.ranks), self.ranks[:2]))
 
+    def is_parallel_to(self, other: "ProcessGroup") -> bool:
+        """Of the same kind, with other members, like the rows of a mesh: what one group does, the other does with other ranks.
+        Two groups that share members are used for different things, whatever they are called.
+        """
+        alike = (self.desc, len(self.ranks)) == (other.desc, len(other.ranks))
+        return alike and self.declared and other.declared and set(self.ranks).isdisjoint(other.ranks)
+
     def __str__(self) -> str:
         return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
 
