@@ -111,6 +111,16 @@ def test_what_is_left_out_is_counted_and_can_be_asked_for() -> None:
     assert all("more lines" not in write_brief(case, 100_000, name) for _, name in left)
 
 
+def test_the_second_line_says_what_was_cut_or_that_nothing_was() -> None:
+    case = opened("0022")
+    whole, short = write_brief(case, 40_000), write_brief(case, 3000)
+
+    assert whole.splitlines()[1].startswith("Cut: nothing.")
+    assert "more lines: part" not in whole
+    left = re.findall(r"more lines: part `(\w+)`", short)
+    assert short.splitlines()[1] == f"Cut: {', '.join(left)}; all else is whole."
+
+
 def test_an_unknown_part_is_refused_and_the_known_ones_are_named() -> None:
     with pytest.raises(QuestionRefused, match="verdict, hypotheses, where"):
         write_brief(opened("0001"), only="gossip")

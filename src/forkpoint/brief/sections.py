@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-LIMIT: Final = 8000
+LIMIT: Final = 12_000
 """Characters of a brief, unless another number is asked for."""
 _TAIL = 110
 """Characters reserved to say what a part leaves out."""

@@ -47,9 +47,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--characters",
         type=whole_number(_LEAST, 1_000_000),
-        default=8000,
+        default=12_000,
         metavar="N",
-        help="characters of the answer (default: 8000)",
+        help="characters of the answer (default: 12000)",
     )
     parser.add_argument("--part", metavar="NAME", help="only this part, as the answer names it")
     parser.add_argument(

@@ -130,9 +130,9 @@ Then stop. You have {minutes:g} minutes.
 """
 _WITH = """
 The MCP server `forkpoint` has read this evidence and the source. Call its tool `brief` first, before you open any file: it holds
-the verdict, which is a claim to test, where all ranks stand, what logs say side by side, and the source of these places. If it
-explains every rank, answer at once, without reading the files again; if something decisive is missing, ask one or two pointed
-questions.
+the verdict, which is a claim to test, where all ranks stand, what logs say side by side, and the source of these places. Its second
+line says what was cut; if nothing was, the files hold no more than repetitions. If it explains every rank, answer at once, without
+reading the files again; if something decisive was cut or is missing, ask one or two pointed questions.
 """
 _KILLED_AFTER_S = 10
 
