@@ -9,7 +9,6 @@ machine only their ratio means something. Wall time per call on rank 0, the best
 import argparse
 import json
 import os
-import socket
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from forkpoint import consensus
+from forkpoint.live.processes import free_port
 
 CALLS = 50
 ROUNDS = 30
@@ -104,9 +104,7 @@ def _rank_main(rank: int, world: int, port: int, out: int) -> None:
 
 
 def run(world: int) -> dict[str, Cost]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     read, write = os.pipe()
     ranks: list[int] = []
     for rank in range(world):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from forkpoint.live.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 _POLL_S = 0.05
@@ -40,7 +41,7 @@ def running(program: Sequence[str], world: int, folder: Path, env: Mapping[str, 
     """`program`: what follows `python`. Whoever still runs at the end of the block is killed, with its children."""
     folder.mkdir(parents=True, exist_ok=True)
     processes: list[subprocess.Popen[bytes]] = []
-    port = str(_free_port())
+    port = str(free_port())
     try:
         for rank in range(world):  # one by one: should a start fail, those before it are known
             processes.append(_start_rank(program, rank, folder, {**_environ(world, port), **env}))  # noqa: PERF401 as said
@@ -77,9 +78,3 @@ def _environ(world: int, port: str) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -10,7 +10,6 @@ import gc
 import json
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from consensus import checks, examples
+from forkpoint.live.processes import free_port
 
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()  # what it imports late, it imports here
 
@@ -66,9 +66,7 @@ def rank_main(job: Job, rank: int) -> None:
 
 
 def start(job: Job) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        job.port = probe.getsockname()[1]
+    job.port = free_port()
     job.folder = Path(tempfile.mkdtemp())
     job.began = time.monotonic()
     for rank in range(job.world):

@@ -9,7 +9,6 @@ norm of all gradients of its own batch by step, from a copy of the model that no
 import copy
 import json
 import os
-import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from forkpoint.live.processes import free_port
 from forkpoint.replicas import forensics
 
 WORLD, STEPS, BATCH = 3, 4, 4
@@ -114,9 +114,7 @@ def rank_main(job: str, rank: int, port: int, folder: Path) -> None:
 
 
 def run(job: str, folder: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     folder.mkdir(parents=True)
     started: list[int] = []
     for rank in range(WORLD):

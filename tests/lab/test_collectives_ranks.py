@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from forkpoint.cli import main
 from forkpoint.lab.collectives.plan import KIND_BY_NAME
+from forkpoint.live.processes import free_port
 from lab.namespaces import missing, namespaces
 from looping import is_swept
 from warm import Done, Program, program, run
@@ -182,11 +182,8 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks))
 def test_it_runs_under_the_users_own_launcher_and_names_wrong_data_with_rank_collective_and_element(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     script = script_for_launchers(capsys, "--inject", "flip:1:all_reduce_sum")
-    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
 
     done = run("-c", LAUNCHER, str(tmp_path / "said_"), *script, **where)
 

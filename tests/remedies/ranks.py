@@ -16,7 +16,6 @@ import os
 import re
 import runpy
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -25,6 +24,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.parallel
+
+from forkpoint.live.processes import free_port
 
 AT_ONCE = 8
 """Most of them wait most of the time."""
@@ -116,12 +117,6 @@ def run_script() -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return code
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def start(job: Job) -> Job:

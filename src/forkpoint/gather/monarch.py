@@ -29,6 +29,7 @@ _LIFE_S = 900.0
 """After the time for the answer. A client that was killed cannot end its processes, so they end themselves."""
 _MERGE_S = 60.0
 _STOP_S = 5.0
+_BACKTRACE = re.compile(r"\s*(?:stack backtrace:|\d+: |at \S+:\d+$)", re.IGNORECASE | re.ASCII)
 _ADDRESS = re.compile(r"(?:[\w<>-]{1,80}@)?(?:tcp|ipc|metatls)://[^\s,@]{1,300}", re.ASCII)
 
 
@@ -136,8 +137,8 @@ class MonarchNodes:
         except TimeoutError:
             why = slow(node, self._node_timeout_s)
         except Exception as error:  # noqa: BLE001 - Monarch's errors have no common base, and the other nodes go on
-            last = str(error).strip().rpartition("\n")[2]
-            why = without_forkpoint(node) if "No module named 'forkpoint" in str(error) else f"failed: {clean(last)}"
+            lacks = "No module named 'forkpoint" in str(error)
+            why = without_forkpoint(node) if lacks else f"failed: {tell_error(error)}"
         self._silent.add(node)
         return CallFailed(why)
 
@@ -157,6 +158,12 @@ def open_monarch(addresses: Sequence[str], node_timeout_s: float) -> MonarchNode
         if not _ADDRESS.fullmatch(address):
             raise UsageError(f"{address}: is not the address of a Monarch worker, as in tcp://node1:22222")
     return MonarchNodes({address: _attach(address) for address in addresses}, node_timeout_s)
+
+
+def tell_error(error: Exception) -> str:
+    """The last line of its message. The part of Monarch that is written in Rust appends a backtrace."""
+    told = [line.strip() for line in str(error).splitlines() if line.strip() and not _BACKTRACE.match(line)]
+    return clean(told[-1] if told else type(error).__name__)
 
 
 def _listen(waiting: Any) -> Any:

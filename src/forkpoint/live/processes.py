@@ -1,7 +1,9 @@
 """Processes of this machine, read from /proc. They get no signals; a process that is gone gives None. And a free port for new ones."""
 
 import os
+import random
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -77,6 +79,11 @@ def read_host_id() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Not from the range that outgoing connections take their ports from (32768 and up on Linux): one of them could have it
+    before the job binds it.
+    """
+    while True:
+        port = random.randrange(15_000, 32_000)  # noqa: S311 no secret
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
