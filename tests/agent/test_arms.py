@@ -17,6 +17,7 @@ from typing import Any
 
 task, servers = sys.stdin.read(), json.loads(Path(sys.argv[1]).read_text())["mcpServers"]
 assert Path("TASK.md").read_text() == task
+assert ("FORKPOINT'S VERDICT" in task) == bool(servers)
 told = {"cause": "divergent-path", "suspects": [0], "group": "default_pg", "seq": 16, "file": "source/train.py", "line": 15}
 print(json.dumps({"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "Bash"}]}}))
 print(json.dumps({"type": "user", "message": {"content": [{"type": "tool_result", "content": "x" * 500}]}}))
@@ -69,6 +70,7 @@ def test_an_agent_is_run_in_three_arms_and_what_it_did_is_kept(
     assert {arm: run["right"] for arm, run in runs.items()} == {"engine": True, "alone": False, "with": True}, told
     assert [runs[arm]["effort"]["calls"] for arm in ("engine", "alone", "with")] == [0, 1, 1]
     assert runs["alone"]["effort"]["characters"] == 500
+    assert 3500 < runs["with"]["effort"]["characters"] < 12_500  # the brief, and what it asked
     assert (runs["alone"]["cause"], runs["alone"]["marks"]["site"]) == (True, True)
     assert told["misled"] == []
     (asked,) = (tmp_path / "out" / "with" / "0001" / "asked.jsonl").read_text().splitlines()

@@ -101,6 +101,7 @@ def test_no_text_tells_an_agent_that_the_verdict_stands_whatever_it_finds(peer: 
 
 
 def test_every_tool_that_the_prompt_names_is_there(opener: Peer) -> None:
+    assert "FORKPOINT'S VERDICT" not in opener.prompt(), "no case is open"
     named = set(re.findall(r"`(\w+)`", opener.prompt())) - {"unverifiable", "part"}
 
     assert {"open_case", "brief", "submit_hypothesis", "check_patch"} < named < set(opener.tools())

@@ -92,6 +92,7 @@ def test_resources_and_the_prompt_can_be_read(peer: Peer) -> None:
     assert "divergent-path" in peer.read("case://report")
     assert json.loads(peer.read("case://evidence/E1"))["rank"] == 1
     assert "Find out why the ranks of this job diverged" in peer.prompt()
+    assert peer.prompt().endswith(peer.text("brief"))
 
 
 def test_a_lie_is_contradicted_and_changes_nothing(peer: Peer) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +31,8 @@ from forkpoint.agent.evaluation.known import (
     folders_of_job,
     mark,
 )
+from forkpoint.brief import write_brief
+from forkpoint.brief.case import open_case
 from forkpoint.errors import UsageError
 from forkpoint.evidence import read
 from forkpoint.model.verdict import Cause
@@ -129,10 +131,10 @@ Write your answer to `answer.json` in this folder, as one JSON object:
 Then stop. You have {minutes:g} minutes.
 """
 _WITH = """
-The MCP server `forkpoint` has read this evidence and the source. Call its tool `brief` first, before you open any file: it holds
-the verdict, which is a claim to test, where all ranks stand, what logs say side by side, and the source of these places. Its second
-line says what was cut; if nothing was, the files hold no more than repetitions. If it explains every rank, answer at once, without
-reading the files again; if something decisive was cut or is missing, ask one or two pointed questions.
+forkpoint has read this evidence and the source; below is its brief. It holds the verdict, which is a claim to test, where all ranks
+stand, what logs say side by side, and the source of these places. Its second line says what was cut; if nothing was, the files hold
+no more than repetitions. If it explains every rank, answer at once, without reading the files again; if something decisive was cut
+or is missing, ask the MCP server `forkpoint` one or two pointed questions.
 """
 _KILLED_AFTER_S = 10
 
@@ -141,7 +143,7 @@ def _of_agent(known: KnownCase, arm: EvaluationArm, number: int, plan: ArmsPlan)
     kept = plan.out / arm / (known.name if plan.repeat == 1 else f"{known.name}-{number}")
     kept.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="job-") as folder:
-        _lay_out(known, Path(folder), arm, kept, plan)
+        given = _lay_out(known, Path(folder), arm, kept, plan)
         began = time.monotonic()
         ended = _run(plan, Path(folder), kept)
         seconds = round(time.monotonic() - began, 1)
@@ -152,22 +154,31 @@ def _of_agent(known: KnownCase, arm: EvaluationArm, number: int, plan: ArmsPlan)
     marks = mark(known.truth, None if answer is None else told)
     cause = answer is not None and answer.get("cause") in known.truth.causes
     return ArmRun(
-        known.name, arm, number, cause, marks, _effort(kept, seconds), ended if answer is None else why or ended
+        known.name, arm, number, cause, marks, _effort(kept, seconds, given), ended if answer is None else why or ended
     )
 
 
-def _lay_out(known: KnownCase, folder: Path, arm: EvaluationArm, kept: Path, plan: ArmsPlan) -> None:
+def _lay_out(known: KnownCase, folder: Path, arm: EvaluationArm, kept: Path, plan: ArmsPlan) -> int:
+    """Returns how many characters of what forkpoint says are in the task itself."""
     shutil.copytree(known.capture, folder / "evidence")
     if known.source is not None:
         shutil.copytree(known.source, folder / "source")
     _neutralise(known, folder)
-    helps = _WITH if arm is EvaluationArm.WITH else ""
-    causes = ", ".join(cause for cause in Cause)
-    (folder / "TASK.md").write_text(_TASK.format(help=helps, causes=causes, minutes=plan.minutes), "utf-8")
+    is_with = arm is EvaluationArm.WITH
+    told = _TASK.format(help=_WITH if is_with else "", causes=", ".join(Cause), minutes=plan.minutes)
+    brief = _brief(folder, known) if is_with else ""
+    (folder / "TASK.md").write_text(told + brief, "utf-8")
     source = ["--source", "source"] if known.source is not None else []
     started = ["-P", "-m", "forkpoint", "mcp", "evidence", *source, "--record", str((kept / "asked.jsonl").resolve())]
-    server = {"forkpoint": {"command": sys.executable, "args": started}} if arm is EvaluationArm.WITH else {}
+    server = {"forkpoint": {"command": sys.executable, "args": started}} if is_with else {}
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": server}), "utf-8")
+    return len(brief)
+
+
+def _brief(folder: Path, known: KnownCase) -> str:
+    """As the prompt `investigate` of the server gives it, and `forkpoint brief`."""
+    with chdir(folder):
+        return f"\n{write_brief(open_case(['evidence'], ['source'] if known.source is not None else []))}\n"
 
 
 def _neutralise(known: KnownCase, folder: Path) -> None:
@@ -234,8 +245,9 @@ def _as_answer(told: dict[str, Any]) -> CaseAnswer:
 # Effort: tool calls and the size of their results, from the output of common agents (JSON lines).
 
 
-def _effort(kept: Path, seconds: float) -> Effort:
-    calls = characters = 0
+def _effort(kept: Path, seconds: float, given: int) -> Effort:
+    """`given`: characters of the brief, which were read without a call."""
+    calls, characters = 0, given
     told = False
     for line in (kept / "transcript.txt").read_bytes().splitlines():
         with suppress(ValueError):

@@ -34,6 +34,7 @@ from forkpoint.agent.mcp.questions import (
     questions,
     read_resource,
 )
+from forkpoint.brief import write_brief
 from forkpoint.brief.case import QuestionRefused
 from forkpoint.errors import ForkpointError
 from forkpoint.report.escape import escape
@@ -61,7 +62,7 @@ _READ_ONLY = wire.ToolAnnotations(read_only_hint=True)
 _INVESTIGATE = wire.Prompt(
     name="investigate",
     title="Investigate a hang",
-    description="The workflow, phase by phase, for the case that is open",
+    description="The workflow, and the brief of the case that is open",
 )
 _BUG = "this is a bug in forkpoint; see the server's standard error"
 
@@ -179,11 +180,22 @@ class _Handlers:
     async def list_prompts(self, _: Context, __: wire.PaginatedRequestParams | None) -> wire.ListPromptsResult:
         return wire.ListPromptsResult(prompts=[_INVESTIGATE])
 
-    async def get_prompt(self, _: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
+    async def get_prompt(self, context: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
         if params.name != _INVESTIGATE.name:
             raise MCPError(wire.INVALID_PARAMS, f"there is one prompt: {_INVESTIGATE.name}")
-        told = wire.PromptMessage(role="user", content=wire.TextContent(text=INVESTIGATE))
+        text = await self._workflow(context)
+        told = wire.PromptMessage(role="user", content=wire.TextContent(text=text))
         return wire.GetPromptResult(description=_INVESTIGATE.description, messages=[told])
+
+    async def _workflow(self, context: Context) -> str:
+        """With the brief, so that an agent need not ask for it; without, if no case can be read."""
+        try:
+            opened = await self._opened(context)
+            with fail_after(_ANSWER_S):
+                brief = await run_sync(write_brief, opened.case, abandon_on_cancel=True)
+        except (QuestionRefused, ForkpointError, TimeoutError):
+            return INVESTIGATE
+        return f"{INVESTIGATE}\n\nThe brief:\n\n{brief}"
 
 
 def _as_tool(question: McpQuestion) -> wire.Tool:
