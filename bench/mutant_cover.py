@@ -45,7 +45,7 @@ def _forget() -> None:
 
 
 def function_of(code: CodeType) -> str | None:
-    """`judge/cite.py:cite`: what is inside a function counts as that function."""
+    """`judge/facts/cite.py:cite`: what is inside a function counts as that function."""
     if not code.co_filename.startswith(_SOURCE):
         return None
     return f"{code.co_filename.removeprefix(_SOURCE).lstrip('/')}:{code.co_qualname.partition('.<locals>')[0]}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from forkpoint.diverge.align import align
 from forkpoint.evidence.logs import read_log
-from forkpoint.judge.contrast import Contrast, find_contrast, find_contrasts, find_lone_contrast
+from forkpoint.judge.facts.contrast import Contrast, find_contrast, find_contrasts, find_lone_contrast
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import PrintedLine
 from looping import for_each

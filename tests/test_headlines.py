@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from accept import HEADLINES
 from cases import load_cases, verdict_of
-from forkpoint.judge.telling import barest
+from forkpoint.judge.telling.phrases import barest
 from forkpoint.model.headline import (
     MAX_HEADLINE,
     fit_headline,

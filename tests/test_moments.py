@@ -6,7 +6,7 @@ from pathlib import Path
 
 import forkpoint
 from cases import CASES, verdict_of
-from forkpoint.judge.moments import MAX_MOMENTS
+from forkpoint.judge.telling.moments import MAX_MOMENTS
 from forkpoint.model.verdict import NOT_DATED, Moment, Source
 from looping import for_each
 from written_jobs import HEADER, TIMEOUT_S, WrittenJob, glog, xid

@@ -3,7 +3,7 @@
 from typing import Any
 
 import forkpoint
-from forkpoint.judge.stacks import is_computing
+from forkpoint.judge.facts.stacks import is_computing
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.log import LogEvent, LogKind, Work
 from forkpoint.model.op import Frame, Stack

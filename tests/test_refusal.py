@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import structs
 
 import forkpoint
-from forkpoint.judge.refusal import message_lengths
+from forkpoint.judge.facts.refusal import message_lengths
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Signature

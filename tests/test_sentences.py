@@ -9,9 +9,9 @@ import pytest
 
 import forkpoint
 from cases import load_cases, verdict_of
-from forkpoint.judge.asking import who_is_meant
-from forkpoint.judge.cite import cite_stack, describe_stack
-from forkpoint.judge.telling import raised
+from forkpoint.judge.facts.cite import cite_stack, describe_stack
+from forkpoint.judge.hypotheses.asking import who_is_meant
+from forkpoint.judge.telling.phrases import raised
 from forkpoint.model.capture import UNNAMED_THREAD, LiveStack
 from forkpoint.model.headline import definite, plain_call
 from forkpoint.model.incident import Role

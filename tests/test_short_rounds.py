@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.judge.calls import find_beside
 from forkpoint.judge.detectors.divergent_path import find
+from forkpoint.judge.facts.calls import find_beside
 from forkpoint.model.incident import Divergence, Incident
 from forkpoint.model.verdict import Finding
 from small_jobs import SmallJob

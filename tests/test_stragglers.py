@@ -3,7 +3,7 @@
 import forkpoint
 from cases import verdict_of
 from forkpoint.diverge.align import align
-from forkpoint.judge.stragglers import Arrivals, find_arrivals
+from forkpoint.judge.facts.stragglers import Arrivals, find_arrivals
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
 from forkpoint.model.trace import RECENT

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
-from forkpoint.judge.older_dumps import without_old_waits
+from forkpoint.judge.facts.older_dumps import without_old_waits
 from forkpoint.judge.verdict import detect, judge
 from forkpoint.model.capture import BROKE_ON_IT, Capture, SetAside
 from forkpoint.model.frames import user_frames

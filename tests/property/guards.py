@@ -25,7 +25,7 @@ from forkpoint.diverge import find_divergences, find_partings
 from forkpoint.diverge.align import align
 from forkpoint.errors import ForkpointError
 from forkpoint.judge import detectors
-from forkpoint.judge.repairs import is_explained
+from forkpoint.judge.hypotheses.repairs import is_explained
 from forkpoint.judge.verdict import weigh
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident

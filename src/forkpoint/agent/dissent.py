@@ -10,7 +10,7 @@ from forkpoint.agent.claims import AnyClaim, Issued, Missing, NothingFurther, Sa
 from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, ModelHypothesis
 from forkpoint.brief.case import Case
 from forkpoint.brief.naming import is_plain, matching_groups, told_ranks
-from forkpoint.judge.repairs import find_replay, is_excluded, recorded_job
+from forkpoint.judge.hypotheses.repairs import find_replay, is_excluded, recorded_job
 from forkpoint.model.incident import Divergence, PartingKind
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.model.world import name_ranks

@@ -14,7 +14,7 @@ from forkpoint.brief.case import Case
 from forkpoint.brief.naming import plain_name, shortened
 from forkpoint.brief.where import tell_chain
 from forkpoint.evidence.text import find_time, read_stamp
-from forkpoint.judge.contrast import find_printed, split_line
+from forkpoint.judge.facts.contrast import find_printed, split_line
 from forkpoint.model.capture import Capture
 from forkpoint.model.frames import up_to_script, user_frames
 from forkpoint.model.log import QUIET, LogEvent, LogKind, PrintedLine, Work

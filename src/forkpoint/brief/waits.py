@@ -6,7 +6,7 @@ from itertools import chain
 from forkpoint.brief.case import Case, Fact, QuestionRefused
 from forkpoint.brief.naming import answer, fact, name_group, plain_name
 from forkpoint.diverge.waits import find_cycle, find_waits
-from forkpoint.judge.repairs import recorded_job
+from forkpoint.judge.hypotheses.repairs import recorded_job
 from forkpoint.model.world import name_ranks
 from forkpoint.replay import Slot
 

@@ -7,7 +7,7 @@ from forkpoint.brief.calls import tell_op
 from forkpoint.brief.case import Case
 from forkpoint.brief.naming import name_module, plain_name, shortened
 from forkpoint.evidence.stacks.shapes import find_shape
-from forkpoint.judge.contrast import find_lines
+from forkpoint.judge.facts.contrast import find_lines
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import is_python, line_and_name, up_to_script, user_frames
 from forkpoint.model.op import Frame, Op, Stack

@@ -19,7 +19,7 @@ from monarch._rust_bindings.monarch_hyperactor.supervision import SupervisionErr
 from monarch.actor import Future
 
 from forkpoint.diverge.habits import odd_ranks
-from forkpoint.judge.blame import is_victim_text
+from forkpoint.judge.facts.blame import is_victim_text
 from forkpoint.model.world import ProcessGroup, name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------

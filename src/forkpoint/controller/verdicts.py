@@ -9,8 +9,8 @@ from pathlib import Path
 
 from forkpoint.controller.answers import CallFailure
 from forkpoint.errors import ForkpointError
-from forkpoint.judge.cite import STRONG
-from forkpoint.judge.telling import barest
+from forkpoint.judge.facts.cite import STRONG
+from forkpoint.judge.telling.phrases import barest
 from forkpoint.live.children import Diagnosed, Task, diagnose
 from forkpoint.live.worker import read_verdict
 from forkpoint.model.headline import fit_headline, with_endings

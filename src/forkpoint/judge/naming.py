@@ -8,15 +8,14 @@ Neither is enough alone: programs print much that differs and does not matter.
 import re
 from dataclasses import replace
 
-from forkpoint.judge.blame import uses_gloo
-from forkpoint.judge.calls import with_beside
-from forkpoint.judge.cite import LIKELY, verb
-from forkpoint.judge.contrast import Contrast, find_contrast, without_times
-from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.stacks import find_standings, is_waiting_for_ranks
-from forkpoint.judge.symptom import hang_is_shown
-from forkpoint.judge.telling import first_words
-from forkpoint.model.headline import plain_ranks
+from forkpoint.judge.facts.blame import uses_gloo
+from forkpoint.judge.facts.calls import with_beside
+from forkpoint.judge.facts.cite import LIKELY, verb
+from forkpoint.judge.facts.contrast import Contrast, find_contrast, without_times
+from forkpoint.judge.facts.refusal import refused_sizes
+from forkpoint.judge.facts.stacks import find_standings, is_waiting_for_ranks
+from forkpoint.judge.facts.symptom import hang_is_shown
+from forkpoint.model.headline import first_words, plain_ranks
 from forkpoint.model.incident import Divergence, Incident
 from forkpoint.model.verdict import Action, Cause, Finding, Hypothesis
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from forkpoint.judge.cite import cite_remarks, fetch_written
 from forkpoint.judge.detectors import DETECTORS, WITHOUT_CAUSE, Detector, healthy
-from forkpoint.judge.hypotheses import find_hypotheses
-from forkpoint.judge.moments import find_moments
+from forkpoint.judge.facts.cite import cite_remarks, fetch_written
+from forkpoint.judge.facts.older_dumps import have_gone_on
+from forkpoint.judge.facts.symptom import find_symptom, summarise_coverage
+from forkpoint.judge.hypotheses.find import find_hypotheses
+from forkpoint.judge.hypotheses.repairs import is_explained
 from forkpoint.judge.naming import name_by_lines
-from forkpoint.judge.older_dumps import have_gone_on
-from forkpoint.judge.repairs import is_explained
-from forkpoint.judge.symptom import find_symptom, summarise_coverage
-from forkpoint.judge.telling import barest, undecided_headlines
+from forkpoint.judge.telling.moments import find_moments
+from forkpoint.judge.telling.phrases import barest, undecided_headlines
 from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
 from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident

@@ -20,7 +20,7 @@ import msgspec
 
 from forkpoint.errors import ForkpointError
 from forkpoint.evidence import read
-from forkpoint.judge.cite import LIKELY
+from forkpoint.judge.facts.cite import LIKELY
 from forkpoint.live.children import (
     ANY_NODE,
     DO_NOT_RETRY,

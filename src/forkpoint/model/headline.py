@@ -15,6 +15,8 @@ UNKNOWN_CALL = "a call"
 
 _MAX_RANGES = 4
 _MAX_QUOTE = 60
+_MAX_WORDS = 90
+_FIRST_SENTENCE = re.compile(r"\. |\n|\.$")
 _NAME = re.compile(r"[\w.+-]{1,40}")
 """A file or operation name that can be put into a sentence."""
 _SPACES = re.compile(r"\s+")
@@ -97,3 +99,17 @@ def quoted(code: str) -> str | None:
     """Code in backticks; None if it is too long for a sentence."""
     plain = _SPACES.sub(" ", code).strip()
     return f"`{plain}`" if plain and len(plain) <= _MAX_QUOTE and "`" not in plain else None
+
+
+def first_words(text: str) -> str | None:
+    """The first sentence of what was printed, if it is short enough to be quoted in full."""
+    words = first_sentence(text).rstrip(".;")
+    return words if words and is_quotable(words) else None
+
+
+def first_sentence(text: str) -> str:
+    return _FIRST_SENTENCE.split(text.strip(), maxsplit=1)[0]
+
+
+def is_quotable(words: str) -> bool:
+    return len(words) <= _MAX_WORDS and "…" not in words

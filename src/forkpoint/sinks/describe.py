@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from forkpoint.history.incident import find_fingerprint
-from forkpoint.judge.cite import LIKELY
+from forkpoint.judge.facts.cite import LIKELY
 from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Cause, Hypothesis, Site, Verdict
 from forkpoint.model.world import name_ranks

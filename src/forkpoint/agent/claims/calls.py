@@ -7,7 +7,7 @@ from forkpoint.agent.claims.held import channels_of, claimed_group, held_at, mes
 from forkpoint.brief.case import Case, Fact
 from forkpoint.brief.naming import fact, is_plain, named, number, told_ranks
 from forkpoint.diverge.cohorts import frontier_op, issued
-from forkpoint.judge.repairs import recorded_job
+from forkpoint.judge.hypotheses.repairs import recorded_job
 from forkpoint.model.op import SIZES_FREE, Signature, numel
 from forkpoint.model.timeline import GroupTimeline
 

@@ -8,7 +8,7 @@ from forkpoint.agent.case import Tool, Wire
 from forkpoint.brief.case import Case, Fact, QuestionRefused
 from forkpoint.brief.naming import answer, fact, paragraphs
 from forkpoint.brief.verdict import tell_claim
-from forkpoint.judge.hypotheses import find_refused
+from forkpoint.judge.hypotheses.find import find_refused
 from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
 

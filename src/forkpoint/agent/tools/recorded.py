@@ -9,7 +9,7 @@ from forkpoint.brief.calls import members_alike, tell_op
 from forkpoint.brief.case import Case, Fact, QuestionRefused
 from forkpoint.brief.messages import pair_channels, show_messages
 from forkpoint.brief.naming import answer, fact, find_group, matching_groups, name_group
-from forkpoint.judge.log_progress import RankProgress, read_progress
+from forkpoint.judge.facts.log_progress import RankProgress, read_progress
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.world import name_ranks
 

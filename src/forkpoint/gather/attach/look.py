@@ -23,7 +23,7 @@ from forkpoint.evidence.stacks.shapes import Shape, find_shape
 from forkpoint.gather.attach.asking import AT_ONCE, Answer, ask_pipes, ask_rank
 from forkpoint.gather.attach.jobs import LiveJob, LiveRank
 from forkpoint.gather.attach.stacks import INSTALL, NoStacks, ProcessSample, find_py_spy, sample_process, take_stacks
-from forkpoint.judge.stacks import is_waiting_for_ranks
+from forkpoint.judge.facts.stacks import is_waiting_for_ranks
 from forkpoint.live.watch.rule import ProgressTracker, RankStanding, standing_of
 from forkpoint.live.watch.sources import Dump, Spool
 from forkpoint.model.capture import Capture

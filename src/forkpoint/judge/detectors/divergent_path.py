@@ -30,8 +30,9 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.blame import cut_off
-from forkpoint.judge.calls import (
+from forkpoint.judge.facts import set_up
+from forkpoint.judge.facts.blame import cut_off
+from forkpoint.judge.facts.calls import (
     find_odd_by_words,
     find_odd_in_all,
     holds_past,
@@ -41,7 +42,7 @@ from forkpoint.judge.calls import (
     same_call_site,
     same_op,
 )
-from forkpoint.judge.cite import (
+from forkpoint.judge.facts.cite import (
     DECIDED,
     LIKELY,
     STRONG,
@@ -54,19 +55,31 @@ from forkpoint.judge.cite import (
     live_stack,
     verb,
 )
-from forkpoint.judge.departures import Departure, cite_end, find_departed, missing_from
-from forkpoint.judge.handling import Handling, find_handling
-from forkpoint.judge.late_ranks import find_gave_up
-from forkpoint.judge.left_waiting import find_ended_early, find_left_waiting
-from forkpoint.judge.log_lines import (
+from forkpoint.judge.facts.departures import Departure, cite_end, find_departed, missing_from
+from forkpoint.judge.facts.handling import Handling, find_handling
+from forkpoint.judge.facts.late_ranks import find_gave_up
+from forkpoint.judge.facts.left_waiting import find_ended_early, find_left_waiting
+from forkpoint.judge.facts.log_lines import (
     find_call_mismatch,
     find_group_mismatch,
     find_last_words,
     find_lone_notice,
     find_step_parting,
 )
-from forkpoint.judge.older_dumps import says_nothing
-from forkpoint.judge.path_headlines import (
+from forkpoint.judge.facts.older_dumps import says_nothing
+from forkpoint.judge.facts.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
+from forkpoint.judge.facts.stacks import (
+    PartedStacks,
+    find_elsewhere_by_stacks,
+    find_parted_stacks,
+    find_parted_stacks_of_most,
+    find_standings,
+    is_communicating,
+    may_be_behind,
+)
+from forkpoint.judge.facts.symptom import hang_is_shown, has_ops
+from forkpoint.judge.hypotheses.seen_in_calls import find_odd_seen
+from forkpoint.judge.telling.path_headlines import (
     list_calls,
     state_calls,
     state_shift,
@@ -77,22 +90,8 @@ from forkpoint.judge.path_headlines import (
     tell_parting,
     tell_refusal,
 )
-from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
-from forkpoint.judge.seen_in_calls import find_odd_seen
-from forkpoint.judge.set_up import find_absent_at_set_up, find_all_making_a_group, is_alone_in_group, tell_all_making
-from forkpoint.judge.stacks import (
-    PartedStacks,
-    find_elsewhere_by_stacks,
-    find_parted_stacks,
-    find_parted_stacks_of_most,
-    find_standings,
-    is_communicating,
-    may_be_behind,
-)
-from forkpoint.judge.symptom import hang_is_shown, has_ops
-from forkpoint.judge.telling import first_words
 from forkpoint.model.frames import user_frames, user_place
-from forkpoint.model.headline import with_endings
+from forkpoint.model.headline import first_words, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -144,7 +143,7 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
         return _led_aside(divergence, handling, incident)
     if _is_other_path(divergence, incident):
         return _parted(divergence, incident)
-    if is_alone_in_group(divergence, incident):
+    if set_up.is_alone_in_group(divergence, incident):
         return _parted(replace(divergence, odd=divergence.sides[0]), incident)
     away = find_elsewhere_by_stacks(divergence, incident)
     if not away:
@@ -237,8 +236,8 @@ def _by_stacks(incident: Incident) -> Finding | None:
         return _told_by_stacks(parted, incident)
     if (most := _noticed_elsewhere(incident)) is not None:
         return most
-    if making := find_all_making_a_group(incident):
-        told, plain = tell_all_making(making)
+    if making := set_up.find_all_making_a_group(incident):
+        told, plain = set_up.tell_all_making(making)
         finding = _finding(None, (), told, WEAK, incident)
         cited = tuple(one.evidence for one in making[:4])
         return replace(finding, evidence=cited, headlines=(plain,), fixes=(_ALL_MAKE_GROUPS,))
@@ -293,7 +292,7 @@ def _at_its_end(incident: Incident) -> Finding | None:
 
 
 def _not_at_set_up(incident: Incident) -> Finding | None:
-    absent = find_absent_at_set_up(incident)
+    absent = set_up.find_absent_at_set_up(incident)
     if absent is None:
         return None
     told = f"rank {absent.rank} did not come to the communicator that {name_ranks(absent.asking)} set up"

@@ -24,9 +24,9 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.blame import cuda_errors, network_events
-from forkpoint.judge.calls import holds_past, late_ranks, may_differ_unseen, shares_group_with_thread
-from forkpoint.judge.cite import (
+from forkpoint.judge.facts.blame import cuda_errors, network_events
+from forkpoint.judge.facts.calls import holds_past, late_ranks, may_differ_unseen, shares_group_with_thread
+from forkpoint.judge.facts.cite import (
     DECIDED,
     LIKELY,
     STRONG,
@@ -40,12 +40,12 @@ from forkpoint.judge.cite import (
     has_log,
     live_stack,
 )
-from forkpoint.judge.machines import GpuFault, find_gpu_faults
-from forkpoint.judge.recorder_settings import shows_start
-from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.stacks import waits_for_gpu
-from forkpoint.judge.symptom import find_symptom, hang_is_shown, is_finishing
-from forkpoint.judge.telling import everyone, shared_call, wait_for
+from forkpoint.judge.facts.machines import GpuFault, find_gpu_faults
+from forkpoint.judge.facts.recorder_settings import shows_start
+from forkpoint.judge.facts.refusal import refused_sizes
+from forkpoint.judge.facts.stacks import waits_for_gpu
+from forkpoint.judge.facts.symptom import find_symptom, hang_is_shown, is_finishing
+from forkpoint.judge.telling.phrases import everyone, shared_call, wait_for
 from forkpoint.model.headline import plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.op import OpState

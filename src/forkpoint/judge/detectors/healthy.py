@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator
 
-from forkpoint.judge.cite import HEALTHY, LIKELY
-from forkpoint.judge.contrast import find_printed
-from forkpoint.judge.printed_state import find_odd_restored
-from forkpoint.judge.printed_values import own_logs
-from forkpoint.judge.stacks import find_standings, is_communicating
-from forkpoint.judge.symptom import is_finishing, moved_on, only_values_tell, stands_still
-from forkpoint.judge.values import find_first_out_of_line
+from forkpoint.judge.facts.cite import HEALTHY, LIKELY
+from forkpoint.judge.facts.contrast import find_printed
+from forkpoint.judge.facts.printed_state import find_odd_restored
+from forkpoint.judge.facts.printed_values import own_logs
+from forkpoint.judge.facts.stacks import find_standings, is_communicating
+from forkpoint.judge.facts.symptom import is_finishing, moved_on, only_values_tell, stands_still
+from forkpoint.judge.facts.values import find_first_out_of_line
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.values import Values

@@ -24,10 +24,9 @@ from dataclasses import replace
 from forkpoint.diverge.counted import find_counted_waits
 from forkpoint.diverge.replicas import Replicas
 from forkpoint.evidence.stacks.shapes import find_last_call
-from forkpoint.judge.asking import stack_of
-from forkpoint.judge.blame import TIMEOUTS, cut_off, is_connecting, uses_gloo
-from forkpoint.judge.calls import may_differ_unseen
-from forkpoint.judge.cite import (
+from forkpoint.judge.facts.blame import TIMEOUTS, cut_off, is_connecting, uses_gloo
+from forkpoint.judge.facts.calls import may_differ_unseen
+from forkpoint.judge.facts.cite import (
     DECIDED,
     LIKELY,
     STRONG,
@@ -40,8 +39,8 @@ from forkpoint.judge.cite import (
     live_stack,
     verb,
 )
-from forkpoint.judge.departures import missing_from
-from forkpoint.judge.late_ranks import (
+from forkpoint.judge.facts.departures import missing_from
+from forkpoint.judge.facts.late_ranks import (
     came_later,
     find_came_at_last,
     find_failed_thread,
@@ -51,9 +50,8 @@ from forkpoint.judge.late_ranks import (
     is_quiet,
     were_alive,
 )
-from forkpoint.judge.rounds import find_only_behind
-from forkpoint.judge.seen_in_calls import find_behind_by_stacks
-from forkpoint.judge.stacks import (
+from forkpoint.judge.facts.rounds import find_only_behind
+from forkpoint.judge.facts.stacks import (
     find_standings,
     is_at_work,
     is_communicating,
@@ -64,9 +62,11 @@ from forkpoint.judge.stacks import (
     waits_for_all,
     waits_for_gpu,
 )
-from forkpoint.judge.stall_headlines import stall_headlines
-from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
-from forkpoint.judge.telling import wait_for
+from forkpoint.judge.facts.symptom import find_symptom, hang_is_shown, has_ops, stands_still
+from forkpoint.judge.hypotheses.asking import stack_of
+from forkpoint.judge.hypotheses.seen_in_calls import find_behind_by_stacks
+from forkpoint.judge.telling.phrases import wait_for
+from forkpoint.judge.telling.stall_headlines import stall_headlines
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import (
     bare_name,

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from forkpoint.judge.cite import cite_event, fetch_written, inconclusive, verb
-from forkpoint.judge.log_progress import LogView, RankProgress, near_ratio, unnamed_timeouts, view_logs
-from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.telling import got_other_size, raised, without_place
+from forkpoint.judge.facts.cite import cite_event, fetch_written, inconclusive, verb
+from forkpoint.judge.facts.log_progress import LogView, RankProgress, near_ratio, unnamed_timeouts, view_logs
+from forkpoint.judge.facts.refusal import refused_sizes
+from forkpoint.judge.telling.phrases import got_other_size, raised, without_place
 from forkpoint.model.headline import plain_call, plain_ranks, with_endings
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind, Work

@@ -24,7 +24,7 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.calls import (
+from forkpoint.judge.facts.calls import (
     find_two_roots,
     issuing,
     may_be_reordered,
@@ -32,21 +32,21 @@ from forkpoint.judge.calls import (
     same_call_site,
     same_op,
 )
-from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
-from forkpoint.judge.contrast import Contrast, find_contrast_among, find_lone_contrast
-from forkpoint.judge.log_lines import ModelMismatch, find_call_mismatch, find_lone_notice, find_model_mismatch
-from forkpoint.judge.older_dumps import says_nothing
-from forkpoint.judge.refusal import (
+from forkpoint.judge.facts.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
+from forkpoint.judge.facts.contrast import Contrast, find_contrast_among, find_lone_contrast
+from forkpoint.judge.facts.log_lines import ModelMismatch, find_call_mismatch, find_lone_notice, find_model_mismatch
+from forkpoint.judge.facts.older_dumps import says_nothing
+from forkpoint.judge.facts.refusal import (
     Refused,
     find_refusal,
     find_refusal_at_one_place,
     refused_in_all_to_all,
     refused_sizes,
 )
-from forkpoint.judge.symptom import hang_is_shown
-from forkpoint.judge.telling import first_words, others
+from forkpoint.judge.facts.symptom import hang_is_shown
+from forkpoint.judge.telling.phrases import others
 from forkpoint.model.frames import user_place
-from forkpoint.model.headline import plain_call, plain_place, plain_ranks, with_endings
+from forkpoint.model.headline import first_words, plain_call, plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe

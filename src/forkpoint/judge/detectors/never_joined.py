@@ -27,13 +27,13 @@ import re
 from collections.abc import Iterator
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
-from forkpoint.judge.blame import is_connecting
-from forkpoint.judge.cite import LIKELY, STRONG, WEAK, cite_event, cite_remark, cite_stack, verb
-from forkpoint.judge.departures import Departure, find_departed
-from forkpoint.judge.late_ranks import is_quiet
-from forkpoint.judge.machines import find_unanswering
-from forkpoint.judge.stacks import is_communicating, is_making_group
-from forkpoint.judge.telling import others, raised
+from forkpoint.judge.facts.blame import is_connecting
+from forkpoint.judge.facts.cite import LIKELY, STRONG, WEAK, cite_event, cite_remark, cite_stack, verb
+from forkpoint.judge.facts.departures import Departure, find_departed
+from forkpoint.judge.facts.late_ranks import is_quiet
+from forkpoint.judge.facts.machines import find_unanswering
+from forkpoint.judge.facts.stacks import is_communicating, is_making_group
+from forkpoint.judge.telling.phrases import others, raised
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import bare_name, user_frames
 from forkpoint.model.headline import plain_place, plain_ranks, quoted, with_endings

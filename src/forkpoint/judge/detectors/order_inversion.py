@@ -24,14 +24,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.evidence.stacks.shapes import find_last_call
-from forkpoint.judge.calls import is_of_two_threads, is_reordered, shares_group_with_thread
-from forkpoint.judge.cite import DECIDED, LIKELY, cite_divergence, describe_slot
-from forkpoint.judge.handling import find_handling
-from forkpoint.judge.refusal import Refused, find_refusal
-from forkpoint.judge.seen_in_calls import find_odd_in_ring
-from forkpoint.judge.stacks import find_all_standings
-from forkpoint.judge.symptom import hang_is_shown
-from forkpoint.judge.telling import shared_call
+from forkpoint.judge.facts.calls import is_of_two_threads, is_reordered, shares_group_with_thread
+from forkpoint.judge.facts.cite import DECIDED, LIKELY, cite_divergence, describe_slot
+from forkpoint.judge.facts.handling import find_handling
+from forkpoint.judge.facts.refusal import Refused, find_refusal
+from forkpoint.judge.facts.stacks import find_all_standings
+from forkpoint.judge.facts.symptom import hang_is_shown
+from forkpoint.judge.hypotheses.seen_in_calls import find_odd_in_ring
+from forkpoint.judge.telling.phrases import shared_call
 from forkpoint.model.frames import bare_name
 from forkpoint.model.headline import plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from forkpoint.judge.cite import inconclusive
-from forkpoint.judge.symptom import only_values_tell
-from forkpoint.judge.values import (
+from forkpoint.judge.facts.cite import inconclusive
+from forkpoint.judge.facts.symptom import only_values_tell
+from forkpoint.judge.facts.values import (
     FirstOutOfLine,
     cite_out_of_line,
     describe_out_of_line,

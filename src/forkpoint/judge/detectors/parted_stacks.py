@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from forkpoint.judge.cite import inconclusive, what_would_decide
-from forkpoint.judge.path_headlines import tell_parted
-from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.stacks import find_parted_stacks
-from forkpoint.judge.symptom import has_ops
-from forkpoint.judge.telling import MOST_LIKELY
+from forkpoint.judge.facts.cite import inconclusive, what_would_decide
+from forkpoint.judge.facts.refusal import refused_sizes
+from forkpoint.judge.facts.stacks import find_parted_stacks
+from forkpoint.judge.facts.symptom import has_ops
+from forkpoint.judge.telling.path_headlines import tell_parted
+from forkpoint.judge.telling.phrases import MOST_LIKELY
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Action, Finding
 from forkpoint.model.world import name_ranks

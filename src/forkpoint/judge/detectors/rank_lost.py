@@ -31,14 +31,23 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.judge.calls import find_last_slot
-from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_divergence, cite_event, cite_remark, describe_slot, verb
-from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
-from forkpoint.judge.left_waiting import EndedEarly, find_ended_early, find_left_waiting
-from forkpoint.judge.machines import find_unanswering
-from forkpoint.judge.path_headlines import tell_departure
-from forkpoint.judge.telling import first_words, wait_for
-from forkpoint.model.headline import plain_ranks, with_endings
+from forkpoint.judge.facts.calls import find_last_slot
+from forkpoint.judge.facts.cite import (
+    DECIDED,
+    LIKELY,
+    STRONG,
+    cite_divergence,
+    cite_event,
+    cite_remark,
+    describe_slot,
+    verb,
+)
+from forkpoint.judge.facts.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.judge.facts.left_waiting import EndedEarly, find_ended_early, find_left_waiting
+from forkpoint.judge.facts.machines import find_unanswering
+from forkpoint.judge.telling.path_headlines import tell_departure
+from forkpoint.judge.telling.phrases import wait_for
+from forkpoint.model.headline import first_words, plain_ranks, with_endings
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe

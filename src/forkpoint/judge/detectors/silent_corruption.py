@@ -28,12 +28,11 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_remark
-from forkpoint.judge.machines import XidOrigin, find_gpu_faults
-from forkpoint.judge.printed_state import PartedReplicas, find_odd_restored, find_parted_replicas
-from forkpoint.judge.printed_values import find_odd_hash
-from forkpoint.judge.telling import first_words
-from forkpoint.judge.values import (
+from forkpoint.judge.facts.cite import DECIDED, LIKELY, STRONG, cite_remark
+from forkpoint.judge.facts.machines import XidOrigin, find_gpu_faults
+from forkpoint.judge.facts.printed_state import PartedReplicas, find_odd_restored, find_parted_replicas
+from forkpoint.judge.facts.printed_values import find_odd_hash
+from forkpoint.judge.facts.values import (
     FirstOutOfLine,
     Vote,
     cite_out_of_line,
@@ -42,7 +41,7 @@ from forkpoint.judge.values import (
     find_first_out_of_line,
     find_vote,
 )
-from forkpoint.model.headline import plain_ranks, with_endings
+from forkpoint.model.headline import first_words, plain_ranks, with_endings
 from forkpoint.model.incident import Incident
 from forkpoint.model.values import DesyncKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe

@@ -19,12 +19,12 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.blame import find_closings
-from forkpoint.judge.calls import late_ranks
-from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
-from forkpoint.judge.late_ranks import CameAtLast, came_later, find_came_at_last, find_missed, find_worked_on
-from forkpoint.judge.stragglers import find_arrivals, find_late_at_one_line
-from forkpoint.judge.telling import others, shared_call
+from forkpoint.judge.facts.blame import find_closings
+from forkpoint.judge.facts.calls import late_ranks
+from forkpoint.judge.facts.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
+from forkpoint.judge.facts.late_ranks import CameAtLast, came_later, find_came_at_last, find_missed, find_worked_on
+from forkpoint.judge.facts.stragglers import find_arrivals, find_late_at_one_line
+from forkpoint.judge.telling.phrases import others, shared_call
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_place, plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind

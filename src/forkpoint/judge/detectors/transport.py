@@ -22,13 +22,13 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.blame import cut_off, find_closings, network_events
-from forkpoint.judge.calls import find_last_slot, may_differ_unseen, shares_group_with_thread
-from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot
-from forkpoint.judge.departures import missing_from
-from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.repairs import find_stuck_beside
-from forkpoint.judge.telling import everyone, shared_call
+from forkpoint.judge.facts.blame import cut_off, find_closings, network_events
+from forkpoint.judge.facts.calls import find_last_slot, may_differ_unseen, shares_group_with_thread
+from forkpoint.judge.facts.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot
+from forkpoint.judge.facts.departures import missing_from
+from forkpoint.judge.facts.refusal import refused_sizes
+from forkpoint.judge.hypotheses.repairs import find_stuck_beside
+from forkpoint.judge.telling.phrases import everyone, shared_call
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, inconclusive, verb, what_would_decide
-from forkpoint.judge.recorder_settings import how_to_record
-from forkpoint.judge.refusal import find_refusal, refused_sizes
-from forkpoint.judge.symptom import dumps_are_empty, recorder_was_off, without_dumps
-from forkpoint.judge.telling import call_of, got_other_size
+from forkpoint.judge.facts.cite import cite_divergence, cite_event, describe_slot, inconclusive, verb, what_would_decide
+from forkpoint.judge.facts.recorder_settings import how_to_record
+from forkpoint.judge.facts.refusal import find_refusal, refused_sizes
+from forkpoint.judge.facts.symptom import dumps_are_empty, recorder_was_off, without_dumps
+from forkpoint.judge.telling.phrases import call_of, got_other_size
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
 from forkpoint.model.log import LogKind

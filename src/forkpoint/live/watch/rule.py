@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from forkpoint.judge.stacks import is_communicating
+from forkpoint.judge.facts.stacks import is_communicating
 from forkpoint.live.stall import Stillness, has_stalled
 from forkpoint.live.watch.sources import Dump
 from forkpoint.model.capture import Capture

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from forkpoint.judge.log_progress import read_progress
+from forkpoint.judge.facts.log_progress import read_progress
 from forkpoint.model.entries import BLOCK, Tables
 from forkpoint.model.incident import Divergence, Incident
 from forkpoint.model.log import Counters

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.diverge.slots import token_at
-from forkpoint.judge.stragglers import FEWEST, find_arrivals
+from forkpoint.judge.facts.stragglers import FEWEST, find_arrivals
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Cohort, Divergence, Incident
 from forkpoint.model.op import OpState

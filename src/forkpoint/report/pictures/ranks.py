@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 from msgspec import Struct
 
-from forkpoint.judge.departures import Departure, find_departed
-from forkpoint.judge.log_progress import view_logs
+from forkpoint.judge.facts.departures import Departure, find_departed
+from forkpoint.judge.facts.log_progress import view_logs
 from forkpoint.model.incident import Incident, Role
 from forkpoint.model.picture import Axis, Bytes, RankState, Shorts, Words
 from forkpoint.model.timeline import GroupTimeline

@@ -1,0 +1,1 @@
+"""The words of a verdict: headlines, the phrases that they share, and the timeline."""
