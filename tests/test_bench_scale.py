@@ -124,8 +124,8 @@ def test_without_the_dump_of_the_rank_at_fault_its_peers_are_not_accused(kind: F
 
 @pytest.mark.parametrize("faults", [1, pytest.param(2, marks=pytest.mark.sweep)])
 def test_damaged_dumps_accuse_nobody_else(faults: int) -> None:
-    for _, _, score in try_faults(ranks=64, faults=faults, seed=7, damage=Damage(missing=0.1, cut=0.1)):
-        assert score.innocents == ()
+    for trial in try_faults(ranks=64, faults=faults, seed=7, damage=Damage(missing=0.1, cut=0.1)):
+        assert trial.score.innocents == ()
 
 
 def test_an_answer_that_accuses_another_rank_as_well_is_not_exact() -> None:

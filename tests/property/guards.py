@@ -94,7 +94,7 @@ def read_subjects(dropped: int, faults: int, seed: int) -> Iterator[Subject]:
             chance = random.Random(f"{seed} {case.number} {number}")
             if (capture := _dropped(case.capture, chance)) is not None:
                 yield Subject(_incident(capture), causes, guilty)
-    for world, capture in try_capture(64, faults, seed, Damage(0.2, 0.1)):
+    for world, capture, _ in try_capture(64, faults, seed, Damage(0.2, 0.1)):
         yield Subject(_incident(capture), world.causes, frozenset({world.rank}))
 
 
