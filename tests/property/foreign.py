@@ -13,6 +13,7 @@ from typing import Any
 
 import forkpoint
 from cases import Case
+from forkpoint.errors import UnreadableInput
 from forkpoint.model.verdict import Verdict
 from property.sweep import WRONG, is_among, score, sweep
 
@@ -25,7 +26,7 @@ class Scored:
     """Where nothing is decided: the truth is among the first two hypotheses."""
     first_site: bool | None
     """None where the truth has no place in the source."""
-    verdict: Verdict
+    verdict: Verdict | None
 
 
 def load_incidents(folder: Path) -> tuple[Case, ...]:
@@ -56,7 +57,10 @@ def score_incident(case: Case, *, source: bool) -> Scored:
     folder = case.capture.parent
     program = folder / "source"
     given = [str(program)] if source and program.is_dir() else []
-    verdict = forkpoint.diagnose(forkpoint.read([str(case.capture)]), source=given)
+    try:
+        verdict = forkpoint.diagnose(forkpoint.read([str(case.capture)]), source=given)
+    except UnreadableInput:
+        return Scored(case, "unreadable", is_among=False, first_site=None, verdict=None)
     what = score(verdict, case)
     if what == "inconclusive" and "inconclusive" in case.causes:
         what = "right"
@@ -96,8 +100,8 @@ def _row(one: Scored) -> str:
     truth = (
         f"{'/'.join(one.case.causes)} {[list(s) for s in one.case.suspects]} decidable: {one.case.short_of or 'all'}"
     )
-    said = f"{verdict.cause} {list(verdict.suspects)} {verdict.confidence}"
-    return f"{one.case.number}  {one.what}{among}; {site}\n    truth: {truth}\n    says:  {said}: {verdict.headline}"
+    said = f"{verdict.cause} {list(verdict.suspects)} {verdict.confidence}: {verdict.headline}" if verdict else ""
+    return f"{one.case.number}  {one.what}{among}; {site}\n    truth: {truth}\n    says:  {said}"
 
 
 def _print_counts(scored: list[Scored]) -> None:
