@@ -18,6 +18,7 @@ from forkpoint.evidence.owners import (
     TextReading,
     believe_places,
     keep_one_attempt,
+    keep_one_run,
     own_by_count,
     own_by_exit,
     own_by_number,
@@ -59,7 +60,8 @@ def with_texts(
 ) -> Capture:
     """The capture with what text files say. `empty`: text files without content, which may mean that a rank did not answer."""
     traces = capture.traces
-    texts, set_aside = keep_one_attempt(texts, choice)
+    texts, of_attempts = keep_one_attempt(texts, choice)
+    texts, of_runs = keep_one_run(texts, capture, choice)
     texts = believe_places(place_by_words(texts), frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
     texts = own_by_exit(own_by_count(own_by_number(own_by_speaker(texts)), frozenset(traces.ranks.tolist())))
     texts, nameless, guessed = _with_processes(texts)
@@ -77,9 +79,9 @@ def with_texts(
         values=values,
         problems=(*capture.problems, *left_out, *nameless, *guessed, *unnamed),
         nameless_stacks=tuple(problem.file for problem in nameless),
-        set_aside=(*capture.set_aside, *set_aside),
+        set_aside=(*capture.set_aside, *of_attempts, *of_runs),
         attempt=choice.attempt or 0,
-        may_mix_attempts=bool(set_aside) and not all(attempt_of(trace.file) for trace in traces),
+        may_mix_attempts=bool(of_attempts) and not all(attempt_of(trace.file) for trace in traces),
         steps=tuple(step for state in states for step in state.steps),
         events=tuple(event for text in texts for event in text.events),
         stacks=tuple(_without_bystanders([stack for text in texts for stack in text.stacks])),
