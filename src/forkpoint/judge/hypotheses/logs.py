@@ -16,7 +16,7 @@ from forkpoint.judge.facts.stacks import (
     find_standings,
     is_waiting_for_ranks,
 )
-from forkpoint.judge.facts.symptom import has_ops, stands_still, without_dumps
+from forkpoint.judge.facts.symptom import has_ops, knows_nothing, stands_still, without_dumps
 from forkpoint.judge.facts.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.judge.hypotheses.asking import ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
 from forkpoint.judge.hypotheses.candidates import find_seen_waiting, find_unheard
@@ -34,6 +34,8 @@ _AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
 def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
     if incident.divergence is not None and not says_nothing(incident.divergence, incident):
         yield from _not_joined(incident)
+        return
+    if knows_nothing(incident):
         return
     readings = [*_by_words(incident), *read_stacks(incident), *_nothing_wrong(incident)]
     yield from readings
