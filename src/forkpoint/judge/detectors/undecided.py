@@ -109,8 +109,9 @@ def _state_nothing(incident: Incident) -> str:
         given = "stacks" if not capture.logs else "logs" if not capture.stacks else "logs and stacks"
         return f"there are no dumps, and {given} do not decide"
     absent = without_dumps(incident)
-    missing = f", and there is none of {name_ranks(absent)}" if absent else ""
-    return f"the dumps show no disagreement{missing}; that does not decide"
+    if absent:
+        return f"the dumps agree, but {verb(absent, 'that', 'those')} of {name_ranks(absent)} {verb(absent, 'is', 'are')} missing"
+    return "the dumps agree, and the rest does not decide"
 
 
 def _state_calls(divergence: Divergence) -> str:

@@ -166,7 +166,7 @@ def _all_outside(outside: list[LiveStack], incident: Incident) -> Iterator[Hypot
         "py-spy dump --native of all threads: who holds what the main threads wait for?",
         alternatives=(Cause.GPU_STALL,),
         supports=cited,
-        plain=f"all that are seen are held at {places.pop()}" if len(places) == 1 else "",
+        plain=f"every rank that was seen is held at {places.pop()}" if len(places) == 1 else "",
         asks="native stacks of all threads",
     )
 
@@ -222,7 +222,7 @@ def read_other_lines(incident: Incident) -> Iterator[Hypothesis]:
     decides = (
         "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which call did each make, and in which order?"
     )
-    at = plain_place(standings[sides[0][0]].stack) if one_odd else None
+    plain = _plain_sides(standings, sides, one_odd=one_odd) if len(sides) == 2 and not messages else ""
     for cause, says, others in (
         (
             Cause.DIVERGENT_PATH,
@@ -239,11 +239,18 @@ def read_other_lines(incident: Incident) -> Iterator[Hypothesis]:
             alternatives=others,
             sides=left,
             supports=cited,
-            plain=f"{plain_ranks(named)} (at {at}) made another call than the others, or used other sizes"
-            if at and cause is Cause.DIVERGENT_PATH
-            else "",
+            plain=plain if cause is Cause.DIVERGENT_PATH else "",
             asks="the dumps of all ranks",
         )
+
+
+def _plain_sides(standings: dict[int, Standing], sides: Sides, *, one_odd: bool) -> str:
+    (one, at), (other, there) = ((plain_ranks(s), plain_place(standings[s[0]].stack)) for s in sides)
+    if not at or not there:
+        return ""
+    if one_odd:
+        return f"{one} (at {at}) made another call than the others, or used other sizes"
+    return f"ranks took different paths: {one} {verb(sides[0], 'waits', 'wait')} at {at}, {other} at {there}"
 
 
 def by_place(standings: dict[int, Standing]) -> Sides:

@@ -43,7 +43,9 @@ def _unseen(behind: tuple[int, ...], wait: tuple[str, ...], incident: Incident) 
         return plain
     ranks = [rank for cohort in present for rank in cohort.ranks]
     who = f"{others(ranks, behind, incident)} {waits(ranks, incident)}"
-    came = f"{plain_ranks(behind)} did not reach {definite(call_of(present[0], incident))}, where {who}"
+    call = call_of(present[0], incident)
+    where = ", where" if " at " in call else " in which"
+    came = f"{plain_ranks(behind)} did not reach {definite(call)}{where} {who}"
     return (*with_endings(came, f"; no stack shows what holds {verb(behind, 'it', 'them')}"), *plain)
 
 
