@@ -124,3 +124,9 @@ def test_files_that_are_no_evidence_are_said_to_be_none(tmp_path: Path) -> None:
     assert verdict.headline.startswith("Nothing in these files names a rank or a failure")
     assert verdict.hypotheses == ()
     assert "forkpoint attach" in verdict.next[0]
+
+
+def test_the_program_beside_its_evidence_is_no_log(tmp_path: Path) -> None:
+    shutil.copytree(CASES / "0003", tmp_path / "job", ignore=shutil.ignore_patterns("*.json", "*.toml"))
+
+    assert _diagnose(tmp_path / "job").coverage.logs == _diagnose(CAPTURE).coverage.logs

@@ -39,6 +39,7 @@ from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
 from forkpoint.evidence.values import join_values, looks_like_values, read_values
 from forkpoint.model.capture import UNNAMED_THREAD, Capture, LiveStack, Problem
 from forkpoint.model.frames import user_frames
+from forkpoint.model.log import LogKind
 from forkpoint.model.traces import Traces
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, attempt_of
 
@@ -60,6 +61,7 @@ def with_texts(
 ) -> Capture:
     """The capture with what text files say. `empty`: text files without content, which may mean that a rank did not answer."""
     traces = capture.traces
+    texts = [text for text in texts if not _is_program(text)]
     texts, of_attempts = keep_one_attempt(texts, choice)
     texts, of_runs = keep_one_run(texts, capture, choice)
     texts = believe_places(place_by_words(texts), frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
@@ -94,6 +96,12 @@ def with_texts(
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
         places=places,
     )
+
+
+def _is_program(text: TextReading) -> bool:
+    """Python source that lies beside the evidence: its lines are no log, and nobody printed them."""
+    told = text.stacks or text.of_process or text.unnamed or text.remarks or text.states or any(text.values)
+    return text.file.endswith(".py") and not told and all(event.kind is LogKind.NOTICE for event in text.events)
 
 
 def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], list[Problem], list[Problem]]:
