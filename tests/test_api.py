@@ -107,6 +107,9 @@ def test_wrong_first_calls_say_what_to_use(verdict: forkpoint.Verdict) -> None:
     for owner, name, instead in (
         (forkpoint, "analyze", "did you mean forkpoint.diagnose?"),
         (forkpoint, "attach", "`forkpoint attach` is a command of the shell"),
+        (forkpoint, "diagnos", "did you mean forkpoint.diagnose?"),
+        (forkpoint, "explain", "a verdict has explain()"),
+        (verdict, "to_text", "print(verdict)"),
         (verdict, "to_dict", "json.loads(verdict.to_json())"),
         (verdict, "save", "write_text(verdict.to_html())"),
     ):

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import shutil
 import sys
 import tarfile
 import zipfile
@@ -80,3 +81,52 @@ def test_kernel_messages_alone_are_told_and_decide_nothing(tmp_path: Path) -> No
 
     assert (verdict.cause, verdict.suspects) == (Cause.INCONCLUSIVE, ())
     assert any("fallen off the bus" in note for note in verdict.coverage.notes)
+
+
+def two_runs(folder: Path) -> Path:
+    """Each in a folder of its own. A minute after the GPU of the first hung, a rank of the second died."""
+    for number in ("0004", "0002"):
+        shutil.copytree(CASES / number / "capture", folder / number)
+    return folder
+
+
+def test_what_another_run_logged_explains_nothing_of_this_one(tmp_path: Path) -> None:
+    verdict = _diagnose(two_runs(tmp_path))
+
+    assert verdict.cause is _diagnose(CASES / "0004" / "capture").cause is Cause.GPU_STALL
+    assert all("/0004/" in evidence.file for evidence in verdict.evidence)
+    assert (verdict.coverage.logs, verdict.coverage.stacks) == (4, 4)
+    assert str(tmp_path / "0002" / "log_rank_0.txt") in {one.file for one in verdict.coverage.set_aside}
+
+
+def test_the_first_step_names_the_folder_of_the_other_run(tmp_path: Path) -> None:
+    assert _diagnose(two_runs(tmp_path)).next[0] == f"forkpoint diagnose {tmp_path / '0002'}: another run"
+
+
+def test_logs_beside_old_dumps_are_used_if_the_new_dumps_lie_alone(tmp_path: Path) -> None:
+    """The folder of the logs has dumps of an earlier run; those of this run went elsewhere."""
+    dumps = sorted((CASES / "0002" / "capture").glob("nccl_trace_*"))
+    shutil.copytree(CASES / "0004" / "capture", tmp_path / "job", ignore=shutil.ignore_patterns("nccl_trace_*"))
+    shutil.copytree(CASES / "0004" / "capture", tmp_path / "dumps", ignore=shutil.ignore_patterns("*.txt"))
+    for dump in dumps:
+        shutil.copy(dump, tmp_path / "job")
+
+    verdict = _diagnose(tmp_path)
+
+    assert (verdict.coverage.logs, verdict.coverage.stacks) == (4, 4)
+
+
+def test_files_that_are_no_evidence_are_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text("# without torch this fails, so it is skipped\n[tool]\nwidth = 4\n")
+
+    verdict = _diagnose(tmp_path)
+
+    assert verdict.headline.startswith("Nothing in these files names a rank or a failure")
+    assert verdict.hypotheses == ()
+    assert "forkpoint attach" in verdict.next[0]
+
+
+def test_the_program_beside_its_evidence_is_no_log(tmp_path: Path) -> None:
+    shutil.copytree(CASES / "0003", tmp_path / "job", ignore=shutil.ignore_patterns("*.json", "*.toml"))
+
+    assert _diagnose(tmp_path / "job").coverage.logs == _diagnose(CAPTURE).coverage.logs

@@ -99,7 +99,7 @@ def test_the_first_rank_that_waits_in_another_call_did_not_come_to_set_up_the_co
     verdict = set_up(asking=(1, 2, 3), waiting=(0,))
 
     assert answer(verdict) == (Cause.DIVERGENT_PATH, (0,))
-    assert verdict.headline.startswith("Rank 0 did not come to the communicator that ranks 1-3 set up")
+    assert verdict.headline.startswith("Rank 0 did not reach the communicator that ranks 1-3 set up")
 
 
 @for_each(

@@ -78,7 +78,7 @@ def test_a_rank_that_may_have_called_nothing_yet_is_not_said_to_have_its_recorde
 
     notes = written(tmp_path, job, range(3)).coverage.notes
 
-    assert any("it had called nothing yet, or its recorder was off" in note for note in notes)
+    assert any("nothing had been recorded yet, or the recorder was off" in note for note in notes)
 
 
 def test_a_recorder_whose_dump_was_written_is_not_to_be_switched_on() -> None:
@@ -269,7 +269,7 @@ def test_a_rank_whose_dump_holds_the_call_is_not_said_not_to_have_come_to_it() -
     work = Work("ALLREDUCE", 10, 4, 4, 20_000, 20_010)
     events = (leaves, asked, LogEvent(LogKind.WATCHDOG_TIMEOUT, "rank_0.log", 8, 0, "Watchdog", seq=10, work=work))
 
-    assert "it did not come to" not in said(with_logs(hung(waiting=(0, 1, 2, 3)), events))
+    assert "it did not reach" not in said(with_logs(hung(waiting=(0, 1, 2, 3)), events))
 
 
 def test_calls_of_one_thread_are_not_said_to_be_of_two() -> None:
@@ -509,7 +509,7 @@ def test_where_others_wait_is_told_by_their_stacks_if_the_recorder_kept_none(tmp
     verdict = written(tmp_path, without_stacks(4, (1, 2, 3)), range(4))
 
     assert verdict.headline == (
-        "Rank 0 did not come to the barrier at train.py:22, where the other 3 wait; no stack shows what holds it."
+        "Rank 0 did not reach the barrier at train.py:22, where the other 3 wait; no stack shows what holds it."
     )
 
 
@@ -544,3 +544,33 @@ def test_who_left_by_stacks_alone_is_said_once_with_both_places(tmp_path: Path) 
         "Most likely rank 2 left the path of the others at train.py:37: it waits in broadcast at train.py:29, the other 3 "
         "wait in all_reduce at train.py:39."
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job that is asked while it starts.
+
+RENDEZVOUS = C10D.replace("distributed_c10d.py", "rendezvous.py")
+IMPORTING = (("_call_with_frames_removed", "<frozen importlib._bootstrap>", 241), ("<module>", "/job/train.py", 2))
+JOINING = (("_create_c10d_store", RENDEZVOUS, 199), ("main", "/job/train.py", 15), ("<module>", "/job/train.py", 40))
+LAZY = (*IMPORTING[:1], ("load", "/job/data.py", 7), ("main", "/job/train.py", 20), ("<module>", "/job/train.py", 40))
+
+
+def stacks_of(folder: Path, *stacks: tuple[tuple[str, str, int], ...]) -> Verdict:
+    for rank, frames in enumerate(stacks):
+        (folder / f"rank_{rank}_stacks.json").write_text(as_py_spy(*frames))
+    return forkpoint.diagnose(forkpoint.read([str(folder)]))
+
+
+def test_ranks_that_import_are_said_to_start_and_the_one_that_waits_for_them_left_nobody(tmp_path: Path) -> None:
+    verdict = stacks_of(tmp_path, IMPORTING, IMPORTING, JOINING, IMPORTING)
+
+    assert verdict.suspects == ()
+    assert verdict.headline == (
+        "Most likely the job is starting: ranks 0-1 and 3 are importing modules (train.py:2), and rank 2 waits for them to "
+        "join."
+    )
+    assert not any(2 in (reading.suspects or ()) for reading in verdict.hypotheses)
+
+
+def test_an_import_in_the_middle_of_the_program_is_no_start(tmp_path: Path) -> None:
+    assert "starting" not in said(stacks_of(tmp_path, JOINING, JOINING, LAZY, JOINING))

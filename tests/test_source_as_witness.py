@@ -357,7 +357,9 @@ main(None, None, None, None, None, None)  # start
     [
         ("sock.recv(4)", "recv"),
         ("time.sleep(3)", "sleep"),
-        ("lock.acquire()", "sem_wait"),
+        ("lock.acquire()", "lock.acquire"),
+        ("with work.lock: pass", "lock.acquire"),
+        ("with work.timer: pass", None),  # entering it may be anything
         ("pending.wait()", "Work.wait"),
         ("work.wait()", None),  # nobody knows what it is
         ("sleep(3)", None),  # the program's own function would be a frame

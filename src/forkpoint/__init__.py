@@ -39,7 +39,12 @@ _MEANT = {"analyze": "diagnose", "analyse": "diagnose", "load": "read", "open": 
 def _instead(name: str) -> str:
     if name in _COMMANDS:
         return f"; `forkpoint {name}` is a command of the shell, and forkpoint.diagnose reads what it keeps"
-    return f"; did you mean forkpoint.{_MEANT[name]}?" if name in _MEANT else ""
+    if name == "explain":
+        return "; a verdict has explain(), and `forkpoint explain CODE` is a command of the shell"
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelling
+
+    near = _MEANT.get(name) or next(iter(get_close_matches(name, __all__, n=1)), None)
+    return f"; did you mean forkpoint.{near}?" if near else ""
 
 
 def __dir__() -> list[str]:

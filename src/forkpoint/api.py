@@ -81,6 +81,7 @@ _WIDTH = 100
 _INSTEAD = {
     "to_dict": "json.loads(verdict.to_json())",
     "save": "Path(...).write_text(verdict.to_html())",
+    "to_text": "print(verdict), or verdict.to_markdown()",
     "show": "print(verdict), or verdict.to_html()",
     "html": "verdict.to_html()",
     "json": "verdict.to_json()",

@@ -14,6 +14,7 @@ from forkpoint.errors import UsageError
 from forkpoint.gather.attach import jobs
 from forkpoint.gather.attach.jobs import LiveJob, choose_job, find_jobs, job_of_pids
 from forkpoint.gather.attach.stacks import why_forbidden
+from forkpoint.gather.collect import questions_to
 from forkpoint.live.rank_socket import socket_name
 
 WAITS = "import sys; print(1, flush=True); sys.stdin.read()"
@@ -214,3 +215,22 @@ def test_a_process_that_the_kernel_hides_from_its_own_user_is_said_to_be_in_a_co
 
     with pytest.raises(UsageError, match="cannot be read from here; run forkpoint in its container"):
         job_of_pids([(0, os.getpid())])
+
+
+def test_a_rank_whose_program_and_folder_may_not_be_read_is_a_rank(tmp_path: Path) -> None:
+    """Some sandboxes without ptrace hide the links `exe` and `cwd`, and nothing else."""
+    (tmp_path / "11").mkdir()
+    (tmp_path / "11" / "cmdline").write_bytes(b"/usr/bin/python3.11\0train.py\0")
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12" / "cmdline").write_bytes(b"/bin/bash\0start.sh\0")
+
+    assert jobs.look_at(11, environ(3, 31009), str(tmp_path)) is not None
+    assert jobs.look_at(12, environ(3, 31009), str(tmp_path)) is None
+
+
+def test_the_answers_of_several_jobs_go_to_folders_of_their_own() -> None:
+    with processes(environ(0, 31010)), processes(environ(0, 31011)):
+        one, two = jobs_at(31010, 31011)
+
+        assert [question.label for question in questions_to([one, two], 0.0)] == ["asked-1", "asked-2"]
+        assert [question.label for question in questions_to([one], 0.0)] == ["asked"]

@@ -1,10 +1,12 @@
 """Ranks of a running job are asked at different moments: while they move, only what time cannot undo is told."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from msgspec import structs
 
 from cases import verdict_of
+from forkpoint import diagnose
 from forkpoint.gather.attach.folder import AskedRank, Attached, with_attached
 from forkpoint.gather.attach.stacks import ProcessSample
 from forkpoint.model.verdict import Probe
@@ -51,3 +53,14 @@ def test_coverage_says_what_could_not_be_asked() -> None:
     notes = with_attached(verdict_of("0003"), attached(moved=False)).coverage.notes
 
     assert notes[-2:] == ("rank 0: no stacks: not taken", "rank 1: not asked")
+
+
+def test_ranks_of_which_none_could_be_asked_are_not_called_files_without_evidence(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("skipped\n[tool]\nwidth = 4 # without torch this is skipped\n")
+    nothing = diagnose(str(tmp_path))
+    silent = structs.replace(attached(moved=False).ranks[0], visible=False)
+
+    told = with_attached(nothing, structs.replace(attached(moved=False), ranks=(silent,)))
+
+    assert told.headline == "None of the 1 ranks could be asked, and their logs show no failure."
+    assert told.next[0].startswith("let py-spy read the ranks")

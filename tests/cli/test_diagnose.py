@@ -120,7 +120,7 @@ def test_source_beside_the_evidence_shows_the_fork_without_a_flag(capsys: pytest
 
     out, err = capsys.readouterr()
     assert "--> prepared.py:19 in Prepared.get" in out
-    assert "cases/0013/source (its lines match the stacks; --no-source turns this off)" in err
+    assert "cases/0013/source (its lines match the recorded frames; --no-source turns this off)" in err
 
 
 def test_no_source_does_without(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,26 @@ def test_unknown_codes_exit_2_with_suggestions(query: str, near: str, capsys: py
     assert err.count("\n") == 1
 
 
+@for_each(("query", "near"), [("fallen off", "xid79"), ("ecc", "xid48")])
+def test_words_of_a_title_suggest_its_code(query: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", query]) == 2
+
+    assert f"did you mean {near}" in capsys.readouterr().err
+
+
+def test_a_question_about_a_job_leads_to_the_commands_for_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "why does my job hang"]) == 2
+
+    assert "`forkpoint attach` if it hangs now" in capsys.readouterr().err
+
+
+@for_each("query", ["SIGTERM", "exitcode -9", "exit code 137", "exitcode: -11"])
+def test_signals_and_exit_codes_are_explained(query: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", query]) == 0
+
+    assert "killed (SIGKILL" in " ".join(capsys.readouterr().out.split())
+
+
 @for_each("args", [[], ["--list", "nonsense"], ["--list", "xid", "79"], ["", "--json"], [" "]])
 def test_wrong_usage_exits_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *args]) == 2

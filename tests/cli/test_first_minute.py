@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.cli import COMMANDS, main
+from forkpoint.cli.config import read_settings
 from forkpoint.cli.start import MOMENTS
 from looping import for_each
 
@@ -178,3 +179,14 @@ def test_an_unknown_key_of_the_users_file_says_which_was_meant(
 
     assert main(["diagnose", DEMO]) == 2
     assert "widht is not an option; did you mean width?" in capsys.readouterr().err
+
+
+def test_a_home_that_may_not_be_read_has_no_settings(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `sudo -u`, which keeps $HOME, and in containers with any user id."""
+
+    def refuse(_file: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+
+    assert read_settings({"HOME": str(project / "home")}, project) == ()

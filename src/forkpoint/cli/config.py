@@ -40,7 +40,12 @@ def read_settings(environ: Mapping[str, str] = os.environ, folder: Path | None =
 
 
 def _of_user(file: Path) -> Iterator[FileSetting]:
-    if file.is_file():
+    """None if $HOME is another user's, as after `sudo -u` and in containers with any user id."""
+    try:
+        given = file.is_file()
+    except OSError:
+        return
+    if given:
         yield from _settings(file, _read(file))
 
 

@@ -130,7 +130,7 @@ def diagnose_paths(  # noqa: PLR0913 - one per option
     if not args.quiet:
         say_problems(capture.problems)
     if found and not args.quiet:
-        say(f"source: {', '.join(found)} (its lines match the stacks; --no-source turns this off)")
+        say(f"source: {', '.join(found)} (its lines match the recorded frames; --no-source turns this off)")
     seen = parts.run("keeping it", lambda: keep_verdict(args, capture, verdict, source), ()) if told_by else ()
     told = _Told(paths, capture, verdict, since_s, seen)
     if telling.is_on:

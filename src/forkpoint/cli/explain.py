@@ -33,7 +33,9 @@ _MAX_ECHO = 60
 def run(args: Namespace) -> int:
     query = " ".join(args.code)
     if bool(query.strip()) == bool(args.list):
-        raise UsageError("give either a code or --list (see forkpoint explain --help)")
+        raise UsageError(
+            "give a code, or a line of a log in quotes: forkpoint explain 79; --list lists all codes (see forkpoint explain --help)"
+        )
     if args.list:
         _print_list(args.list, as_json=args.json)
     else:
@@ -80,14 +82,16 @@ def _print_list(which: str, *, as_json: bool) -> None:
 
 
 def _unknown(query: str) -> str:
-    from forkpoint.knowledge.base import suggest
+    from forkpoint.knowledge.base import suggest, suggest_by_words
     from forkpoint.lint.catalogue import near_codes
 
     words = query.strip()
     shown = words if len(words) <= _MAX_ECHO else f"{words[:_MAX_ECHO]}..."
-    near = (*suggest(query), *near_codes(words))
+    near = (*suggest(query), *near_codes(words)) or suggest_by_words(words)
     hint = f"did you mean {', '.join(near)}?" if near else "no code is similar."
-    return f"nothing known about {shown!r}; {hint} `forkpoint explain --list` lists all codes, `forkpoint lint --list` the rules"
+    lists = "`forkpoint explain --list` lists all codes, `forkpoint lint --list` the rules"
+    job = "" if near else "; about a job: `forkpoint attach` if it hangs now, `forkpoint diagnose DIR` if it failed"
+    return f"nothing known about {shown!r}; {hint} {lists}{job}"
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct, field, structs
 from forkpoint.evidence.file_names import FileNames, without_numbers
 from forkpoint.evidence.processes import OfProcess
 from forkpoint.evidence.rank_states import RankStates
-from forkpoint.model.capture import LiveStack, Problem, Remark, SetAside
+from forkpoint.model.capture import OF_ANOTHER_RUN, Capture, LiveStack, Problem, Remark, SetAside
 from forkpoint.model.log import NO_ENDING, Ending, LogEvent, LogKind, PrintedLine
 from forkpoint.model.values import Values
 from forkpoint.model.world import RankPlace
@@ -71,6 +71,28 @@ def keep_one_attempt(
     aside = tuple(SetAside(t.file, None, f"from attempt {attempt_of(t.file)[-1]}; {why}") for t in others)
     left_out = {text.file for text in others}
     return [text for text in texts if text.file not in left_out], aside
+
+
+def keep_one_run(
+    texts: Sequence[TextReading], capture: Capture, choice: Choice
+) -> tuple[Sequence[TextReading], tuple[SetAside, ...]]:
+    """If every run has a folder of its own, with its dumps and its texts: the texts beside the judged dumps, and those
+    elsewhere that lie beside no dump. Without it, an error of one job explains the hang of another.
+    """
+    others = {_folder(one.file) for one in capture.set_aside if one.why.startswith(OF_ANOTHER_RUN)}
+    if not others or choice.everything:
+        return texts, ()
+    judged = {_folder(trace.file) for trace in capture.traces}
+    apart = others - judged
+    if not apart or not any(_folder(text.file) in judged for text in texts):
+        return texts, ()
+    left_out = {t.file for t in texts if _folder(t.file) in apart and t.file not in choice.use}
+    aside = tuple(SetAside(file, None, f"{OF_ANOTHER_RUN}, as the dumps beside it are") for file in sorted(left_out))
+    return [text for text in texts if text.file not in left_out], aside
+
+
+def _folder(file: str) -> str:
+    return file.rpartition("/")[0]
 
 
 def _is_part(outer: tuple[int, ...], inner: tuple[int, ...]) -> bool:

@@ -18,6 +18,7 @@ from forkpoint.evidence.owners import (
     TextReading,
     believe_places,
     keep_one_attempt,
+    keep_one_run,
     own_by_count,
     own_by_exit,
     own_by_number,
@@ -38,6 +39,7 @@ from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
 from forkpoint.evidence.values import join_values, looks_like_values, read_values
 from forkpoint.model.capture import UNNAMED_THREAD, Capture, LiveStack, Problem
 from forkpoint.model.frames import user_frames
+from forkpoint.model.log import LogKind
 from forkpoint.model.traces import Traces
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, attempt_of
 
@@ -59,7 +61,9 @@ def with_texts(
 ) -> Capture:
     """The capture with what text files say. `empty`: text files without content, which may mean that a rank did not answer."""
     traces = capture.traces
-    texts, set_aside = keep_one_attempt(texts, choice)
+    texts = [text for text in texts if not _is_program(text)]
+    texts, of_attempts = keep_one_attempt(texts, choice)
+    texts, of_runs = keep_one_run(texts, capture, choice)
     texts = believe_places(place_by_words(texts), frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
     texts = own_by_exit(own_by_count(own_by_number(own_by_speaker(texts)), frozenset(traces.ranks.tolist())))
     texts, nameless, guessed = _with_processes(texts)
@@ -77,9 +81,9 @@ def with_texts(
         values=values,
         problems=(*capture.problems, *left_out, *nameless, *guessed, *unnamed),
         nameless_stacks=tuple(problem.file for problem in nameless),
-        set_aside=(*capture.set_aside, *set_aside),
+        set_aside=(*capture.set_aside, *of_attempts, *of_runs),
         attempt=choice.attempt or 0,
-        may_mix_attempts=bool(set_aside) and not all(attempt_of(trace.file) for trace in traces),
+        may_mix_attempts=bool(of_attempts) and not all(attempt_of(trace.file) for trace in traces),
         steps=tuple(step for state in states for step in state.steps),
         events=tuple(event for text in texts for event in text.events),
         stacks=tuple(_without_bystanders([stack for text in texts for stack in text.stacks])),
@@ -92,6 +96,12 @@ def with_texts(
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
         places=places,
     )
+
+
+def _is_program(text: TextReading) -> bool:
+    """Python source that lies beside the evidence: its lines are no log, and nobody printed them."""
+    told = text.stacks or text.of_process or text.unnamed or text.remarks or text.states or any(text.values)
+    return text.file.endswith(".py") and not told and all(event.kind is LogKind.NOTICE for event in text.events)
 
 
 def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], list[Problem], list[Problem]]:

@@ -15,7 +15,7 @@ from forkpoint.errors import InputError
 from forkpoint.evidence import read
 from forkpoint.evidence.files import is_url
 from forkpoint.gather.attach.asking import LocalRanks, find_pipes
-from forkpoint.gather.attach.jobs import LiveRank, find_live_ranks
+from forkpoint.gather.attach.jobs import LiveJob, find_jobs
 from forkpoint.gather.folder import (
     MANIFEST_NAME,
     CollectLimits,
@@ -60,12 +60,20 @@ class RankQuestion:
     source: LiveSource
     patience_s: float
     """For ranks that were asked and have not answered yet. Only pipes are waited for."""
+    label: str = _ASKED_LABEL
+    """The folder for the answers."""
 
 
-def questions_to(ranks: Sequence[LiveRank], patience_s: float) -> list[RankQuestion]:
-    """Like `forkpoint attach`: debug server or guard of each, then the pipes of those that have one."""
-    asked = [RankQuestion(LocalRanks(ranks), 0.0)] if ranks else []
-    return [*asked, *(RankQuestion(pipes, patience_s) for pipes in find_pipes(ranks))]
+def questions_to(jobs: Sequence[LiveJob], patience_s: float) -> list[RankQuestion]:
+    """Like `forkpoint attach`: debug server or guard of each rank, then the pipes of those that have one. Jobs are kept
+    apart: each has a rank 0.
+    """
+    found: list[RankQuestion] = []
+    for number, job in enumerate(jobs):
+        label = _ASKED_LABEL if len(jobs) == 1 else f"{_ASKED_LABEL}-{number + 1}"
+        found += [RankQuestion(LocalRanks(job.ranks), 0.0, label)] if job.ranks else []
+        found += [RankQuestion(pipes, patience_s, label) for pipes in find_pipes(job.ranks)]
+    return found
 
 
 def ask_pipes(stem: str, prefixes: Sequence[str], patience_s: float) -> RankQuestion:
@@ -80,7 +88,7 @@ def ask_ranks(questions: Sequence[RankQuestion], folder: EvidenceFolder) -> list
             gathered, notes = _patiently(question, spool, folder.meter.seconds_left)
             files = (*(dump.path for dump in gathered.dumps), *gathered.stacks, *gathered.texts)
             for path in dict.fromkeys(files):
-                got += _keep_answer(path, question.source.name, folder)
+                got += _keep_answer(path, question, folder)
             got += [CollectNote(question.source.name, note) for note in notes]
     return got
 
@@ -95,9 +103,10 @@ def _patiently(question: RankQuestion, spool: Spool, left_s: float) -> tuple[Gat
     return gathered, (*refused, *(note for note in gathered.notes if _LATE in note))
 
 
-def _keep_answer(path: str, source: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
+def _keep_answer(path: str, question: RankQuestion, folder: EvidenceFolder) -> list[Copied | CollectNote]:
+    source = question.source.name
     with Path(path).open("rb") as stream:
-        done = folder.keep(Original(source, _ASKED_LABEL, f"/{Path(path).name}", None, time.time()), stream)
+        done = folder.keep(Original(source, question.label, f"/{Path(path).name}", None, time.time()), stream)
     return [done] if isinstance(done, Copied) else [CollectNote(source, done)] if done else []
 
 
@@ -185,13 +194,13 @@ def collect(wanted: Wanted, root: str) -> Manifest:
     host = socket.gethostname()
     got: _Got = []
     paths = [place for place, remote in remotes if remote is None and not is_url(place)]
-    ranks = find_live_ranks() if wanted.here or wanted.ask else []
+    jobs = find_jobs() if wanted.here or wanted.ask else []
     # Ranks first: somebody may be waiting to kill them.
-    questions = (*wanted.questions, *(questions_to(ranks, wanted.patience_s) if wanted.ask else ()))
+    questions = (*wanted.questions, *(questions_to(jobs, wanted.patience_s) if wanted.ask else ()))
     got += ask_ranks(questions, folder)
     got += [found for path in paths for found in copy_local([path], path, host, folder)]
     if wanted.here:
-        got += copy_local(usual_paths(ranks), HERE, host, folder)
+        got += copy_local(usual_paths([rank for job in jobs for rank in job.ranks]), HERE, host, folder)
         got.append(copy_kernel_log(HERE, host, folder))
     got += _visit([(place, remote) for place, remote in remotes if remote or is_url(place)], folder)
     got += _named(got, host, folder)

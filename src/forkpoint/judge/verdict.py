@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from forkpoint.judge.detectors import DETECTORS, WITHOUT_CAUSE, Detector, healthy
-from forkpoint.judge.facts.cite import cite_remarks, fetch_written
+from forkpoint.judge.facts.cite import cite_remarks, diagnose_others, fetch_written
 from forkpoint.judge.facts.older_dumps import have_gone_on
 from forkpoint.judge.facts.symptom import find_symptom, summarise_coverage
 from forkpoint.judge.hypotheses.find import find_hypotheses
@@ -112,7 +112,8 @@ def _next(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: Incident)
     """Empty only if nothing is wrong."""
     wanted = best.next or tuple(probe.title for probe in best.probes[:1])
     decides = [h.decides for h in hypotheses[:_DECIDING]] if best.cause is Cause.INCONCLUSIVE else []
-    return tuple(dict.fromkeys((*_known_hints(incident), *fetch_written(incident), *decides, *wanted)))
+    first = (*diagnose_others(incident), *_known_hints(incident), *fetch_written(incident))
+    return tuple(dict.fromkeys((*first, *decides, *wanted)))
 
 
 def weigh(finding: Finding) -> tuple[bool, float, str]:

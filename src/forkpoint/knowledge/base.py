@@ -211,6 +211,7 @@ _NAMES = re.compile(
 )
 """Names of entries that may occur anywhere in a pasted line."""
 
+_WORDS = re.compile(r"[a-z0-9_]{2,40}")
 _MAX_CODE = 80
 """Codes are shorter than this: longer text was pasted."""
 _MAX_SUGGESTIONS = 5
@@ -234,6 +235,13 @@ def suggest(query: str) -> tuple[str, ...]:
     spellings = {key: entry.query for kind in EntryKind for key, entry in _index(kind).items()}
     near = get_close_matches(_key(query.strip()[:_MAX_CODE]), spellings, n=4 * _MAX_SUGGESTIONS, cutoff=0.6)
     return tuple(dict.fromkeys(spellings[key] for key in near))[:_MAX_SUGGESTIONS]
+
+
+def suggest_by_words(query: str) -> tuple[str, ...]:
+    """Codes whose title has all words of the query."""
+    wanted = set(_WORDS.findall(query.casefold()))
+    titles = ((entry, set(_WORDS.findall(entry.title.casefold()))) for kind in EntryKind for entry in entries(kind))
+    return tuple(entry.query for entry, words in titles if wanted and wanted <= words)[:_MAX_SUGGESTIONS]
 
 
 def _by_number(match: re.Match[str]) -> Iterator[Entry]:

@@ -90,6 +90,10 @@ class InternalProblem(Struct, frozen=True):
 BROKE_ON_IT = "forkpoint failed on it (see the internal problem); the other files are judged without it"
 
 
+OF_ANOTHER_RUN = "from another run"
+"""How the reason begins if a file is set aside as another run's, and not because a newer one replaces it."""
+
+
 class SetAside(Struct, frozen=True):
     """A file that was read but is not judged, and the proof that it does not belong to the others."""
 

@@ -111,5 +111,11 @@ def first_sentence(text: str) -> str:
     return _FIRST_SENTENCE.split(text.strip(), maxsplit=1)[0]
 
 
+def quote_error(text: str) -> str:
+    """`KeyError ("'fr'")`: the message in quotes, and only its first sentence, so that the reader sees where it ends."""
+    kind, _, said = first_sentence(text).partition(": ")
+    return f'{kind} ("{said}")' if said else kind
+
+
 def is_quotable(words: str) -> bool:
     return len(words) <= _MAX_WORDS and "…" not in words

@@ -25,12 +25,16 @@ def describe_slot(divergence: Divergence) -> str:
     kind = divergence.kind
     if divergence.channel is not None:
         kind = f"{kind} {divergence.channel[0]} -> {divergence.channel[1]}"
-    seq = "seq no longer recorded" if divergence.seq is None else f"seq {divergence.seq}"
+    seq = "seq not recorded" if divergence.seq is None else f"seq {divergence.seq}"
     later = ""
     if divergence.first_visible_seq not in {None, divergence.seq}:
         later += f", visible from seq {divergence.first_visible_seq}"
     if divergence.hang_seq not in {None, divergence.seq}:
         later += f", waiting in seq {divergence.hang_seq}"
+    if divergence.shift is not None and divergence.seq is not None and len(divergence.odd) == 1:
+        by, here = divergence.shift.by, divergence.seq
+        own, theirs = (here, here + by) if by > 0 else (here - by, here)
+        later += f"; rank {divergence.odd[0]}'s seq {own} is its peers' seq {theirs}"
     if divergence.cycle:
         ring = [*divergence.cycle[:_MAX_RING], *(["..."] if len(divergence.cycle) > _MAX_RING else [])]
         later += f", waiting in a ring: {' -> '.join(map(str, [*ring, divergence.cycle[0]]))}"

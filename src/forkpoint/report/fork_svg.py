@@ -149,7 +149,7 @@ def render_share(verdict: Verdict) -> str:
         for place, line in enumerate(lines)
     )
     sure = verdict.cause not in (Cause.HEALTHY, Cause.INCONCLUSIVE)
-    facts = f"{verdict.cause.replace('-', ' ')}{f', confidence {verdict.confidence:.2f}' if sure else ''}"
+    facts = f"{verdict.cause.replace('-', ' ').replace('gpu', 'GPU')}{f', confidence {verdict.confidence:.2f}' if sure else ''}"
     placed = "translate(30 312) scale(1.5)" if len(lines) > 3 else "translate(30 278) scale(1.6)"
     lanes = f'<g transform="{placed}">{drawn}</g>' if drawn else ""
     return (

@@ -7,6 +7,7 @@ from forkpoint.model.verdict import Cause, Fix, Probe, Site, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
 from forkpoint.report.describe import (
     cited,
+    count_of,
     describe_cohort,
     describe_coverage,
     describe_slot,
@@ -155,7 +156,7 @@ def _cohorts(verdict: Verdict) -> list[str]:
         for cohort in cohorts[:_MAX_COHORTS]
     ]
     hidden = len(cohorts) - len(rows)
-    rows += [f"| {hidden} more cohorts | | |"] if hidden else []
+    rows += [f"| {count_of(hidden, 'more cohort')} | | |"] if hidden else []
     where = sentence(describe_slot(verdict.divergence), _SENTENCE)
     return ["", f"**What**: {where}", "", "| ranks | role | op |", "|---|---|---|", *rows]
 

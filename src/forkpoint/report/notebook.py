@@ -4,7 +4,7 @@ from html import escape as escape_html
 
 from forkpoint.model.verdict import Site, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
-from forkpoint.report.describe import describe_cohort, describe_slot, suspects_first
+from forkpoint.report.describe import count_of, describe_cohort, describe_slot, suspects_first
 from forkpoint.report.escape import escape
 
 _MAX_COHORTS = 5
@@ -35,7 +35,7 @@ def _cohorts(verdict: Verdict) -> list[str]:
         for cohort in cohorts[:_MAX_COHORTS]
     ]
     hidden = len(cohorts) - len(rows)
-    rows += [_row("td", f"{hidden} more cohorts", "", "")] if hidden else []
+    rows += [_row("td", count_of(hidden, "more cohort"), "", "")] if hidden else []
     caption = f"<caption>{_text(describe_slot(verdict.divergence))}</caption>"
     return [f"<table>{caption}{_row('th', 'ranks', 'role', 'op')}{''.join(rows)}</table>"]
 

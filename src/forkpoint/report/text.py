@@ -17,6 +17,7 @@ from forkpoint.model.verdict import NOT_DATED, Cause, Evidence, Fix, Hypothesis,
 from forkpoint.model.world import name_ranks
 from forkpoint.report.describe import (
     cited,
+    count_of,
     describe_cohort,
     describe_coverage,
     describe_slot,
@@ -167,7 +168,7 @@ class _Report:
             lines += [_indented(_describe_frame(frame, width), self._width, "dim", 2) for frame in frames]
         if rest:
             ranks = [rank for cohort in rest for rank in cohort.ranks]
-            more = f"and {len(rest)} more cohorts: {name_ranks(ranks, max_ranges=6)} (-v shows them)"
+            more = f"and {count_of(len(rest), 'more cohort')}: {name_ranks(ranks, max_ranges=6)} (-v shows them)"
             lines += self._labelled("", [more])
         return lines
 
@@ -376,7 +377,7 @@ def _priority(moment: Moment, suspects: frozenset[int]) -> tuple[bool, bool, int
 
 def _describe_moment(moment: Moment) -> str:
     printed = (moment.when or "").rpartition("T")[2]
-    when = moment.utc[11:] if moment.utc else f"{printed}, own clock,"
+    when = moment.utc[11:] if moment.utc else f"{printed} (own clock)"
     by = "by " if moment.bound else ""
     who = f"{name_ranks(moment.ranks, max_ranges=2)} " if moment.ranks else f"{moment.host}: " if moment.host else ""
     says = re.sub(r"^was ", "were ", moment.says) if len(moment.ranks) > 1 else moment.says

@@ -6,6 +6,7 @@ function, that would be a frame.
 """
 
 import ast
+import re
 from dataclasses import replace
 
 from forkpoint.model.capture import Capture
@@ -28,8 +29,10 @@ _AS = {
     "readline": "read",
     "readlines": "read",
     "lockf": "flock",
-    "acquire": "sem_wait",
+    "acquire": "lock.acquire",
 }
+_LOCKS = re.compile(r"lock|mutex|semaphore|condition", re.IGNORECASE)
+"""In the name of what a `with` statement enters: entering it waits for another thread."""
 _STARTS = frozenset({"isend", "irecv", "batch_isend_irecv"})
 _NCCL = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.NCCL_INIT, LogKind.NCCL_CALL})
 
@@ -50,7 +53,20 @@ def _with_builtin(stack: Stack, analysis: Analysis, *, on_gpu: bool) -> Stack:
         return stack
     calls = [c for c in _calls_on(stack[0].line, function) if not analysis.resolver.callees(c, function).functions]
     called = {name for call in calls if (name := _builtin(call, function, on_gpu=on_gpu))}
+    called |= {"lock.acquire"} if _enters_lock(stack[0].line, function) else set()
     return (Frame(called.pop(), "", 0), *stack) if len(called) == 1 else stack
+
+
+def _enters_lock(line: int, function: Function) -> bool:
+    """`with self.lock:`, where Python shows no frame of the lock."""
+    entered = [
+        item.context_expr
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.With)
+        for item in node.items
+        if item.context_expr.lineno <= line <= (item.context_expr.end_lineno or line)
+    ]
+    return any(isinstance(one, ast.Name | ast.Attribute) and _LOCKS.search(last_word(one) or "") for one in entered)
 
 
 def _calls_on(line: int, function: Function) -> list[ast.Call]:

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from forkpoint.model.capture import SetAside
+from forkpoint.model.capture import OF_ANOTHER_RUN, SetAside
 from forkpoint.model.entries import Tables
 from forkpoint.model.op import SYNCHRONISING, Ints, Tokens
 from forkpoint.model.records import GUESSED_WORLD
@@ -291,9 +291,9 @@ def _other_run(at: int, main: Ints, traces: Traces) -> str:
     before = int(first[main].min()) - int(last[at])
     after = int(first[at]) - int(last[main].max())
     if max(before, after) <= _longest_timeout(traces) * _NS_PER_MS:
-        return "from another run: sequence numbers begin again between it and the judged dumps"
+        return f"{OF_ANOTHER_RUN}: sequence numbers begin again between it and the judged dumps"
     which = "end {} before" if before > 0 else "begin {} after"
-    return f"from another run: its entries {which.format(_seconds(max(before, after)))} the judged ones"
+    return f"{OF_ANOTHER_RUN}: its entries {which.format(_seconds(max(before, after)))} the judged ones"
 
 
 def _seconds(ns: int) -> str:

@@ -284,7 +284,15 @@ WAITS: tuple[ShapeRule, ...] = (
         names=_set("wait wait_for acquire join __enter__ _wait_for_tstate_lock _acquire_restore"),
         native_starts=(
             *("futex", "do_futex", "lll_lock", "pthread_mutex_lock", "pthread_mutex_cond_lock", "pthread_cond_"),
-            *("pthread_rwlock_", "pthread_join", "pthread_clockjoin", "sem_", "PyThread_acquire_lock", "take_gil"),
+            *(
+                "pthread_rwlock_",
+                "pthread_join",
+                "pthread_clockjoin",
+                "sem_",
+                "PyThread_acquire_lock",
+                "take_gil",
+                "lock.acquire",
+            ),
             *("std::condition_variable", "std::mutex", "std::thread::join"),
         ),
     ),

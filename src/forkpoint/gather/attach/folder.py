@@ -199,7 +199,16 @@ def with_attached(verdict: Verdict, attached: Attached) -> Verdict:
     undo is reported, as `watch` does.
     """
     moves = bool(attached.moved) and not (verdict.divergence is not None and is_final(verdict.divergence))
-    found = _moving(verdict, attached) if moves else _with_pids(verdict, attached)
+    silent = (
+        verdict.cause is Cause.INCONCLUSIVE and not verdict.hypotheses and not any(r.visible for r in attached.ranks)
+    )
+    found = (
+        _moving(verdict, attached)
+        if moves
+        else _unanswered(verdict, attached)
+        if silent
+        else _with_pids(verdict, attached)
+    )
     return replace(found, coverage=replace(found.coverage, notes=(*found.coverage.notes, *_notes(attached))))
 
 
@@ -221,6 +230,12 @@ def _moving(verdict: Verdict, attached: Attached) -> Verdict:
         moments=(),
         next=("forkpoint attach, again, when it no longer moves", "forkpoint watch, which waits for that"),
     )
+
+
+def _unanswered(verdict: Verdict, attached: Attached) -> Verdict:
+    told = f"None of the {len(attached.ranks)} ranks could be asked, and their logs show no failure."
+    again = "let py-spy read the ranks (sudo, or CAP_SYS_PTRACE in their container), or start them with FORKPOINT=1; then forkpoint attach"
+    return replace(verdict, summary=told, headline=told, next=(again,))
 
 
 _PID = re.compile(r"<pid of rank (\d{1,7})>")

@@ -111,11 +111,8 @@ def look_at(pid: int, environ: Mapping[str, str], proc: str = PROC) -> LiveRank 
     process = Path(proc) / str(pid)
     if pair is None or not all(text.isascii() and text.isdecimal() for text in pair) or not _is_python(process):
         return None
-    try:
-        folder = str((process / "cwd").readlink())
-    except OSError:
-        return None
-    return LiveRank(pid, int(pair[0]), dict(environ), folder, tuple(_outputs(process)), int(pair[1]))
+    outputs = tuple(_outputs(process))
+    return LiveRank(pid, int(pair[0]), dict(environ), _folder(pid, proc), outputs, int(pair[1]))
 
 
 def _is_forkpoint(pid: int, proc: str) -> bool:
@@ -124,11 +121,12 @@ def _is_forkpoint(pid: int, proc: str) -> bool:
 
 
 def _is_python(process: Path) -> bool:
-    """Not a shell around a rank, which has the same environment."""
+    """Not a shell around a rank, which has the same environment. Where ptrace is forbidden, `exe` may be unreadable."""
     try:
-        return "python" in (process / "exe").readlink().name.lower() or has_torch(process)
+        program = (process / "exe").readlink().name
     except OSError:
-        return False
+        program = Path(next(iter(command_of(int(process.name), str(process.parent))), "")).name
+    return "python" in program.lower() or has_torch(process)
 
 
 def has_torch(process: Path) -> bool:
@@ -339,9 +337,10 @@ def _none_found() -> str:
             "(forkpoint attach PID...), their machines (--hosts a,b), or what they left (forkpoint diagnose DIR)"
         )
     first = foreign[0]
+    who = "root" if first.user == "root" else f"{first.user} or as root"
     return (
         f"no rank of user {_user(os.geteuid())} runs here, but {len(foreign)} processes of {first.user} have process groups "
-        f"(pid {first.pid}: {first.command[:80]}); run forkpoint as {first.user} or as root, or let their debug server "
+        f"(pid {first.pid}: {first.command[:80]}); run forkpoint as {who}, or let their debug server "
         "answer (--debug-server HOST:PORT)"
     )
 

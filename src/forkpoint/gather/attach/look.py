@@ -222,7 +222,7 @@ class Looker:
 
 _PIPE, _PY_SPY = "pipe", "py-spy"
 _NO_RECORDER = "no recorder"
-_NOBODY_TO_ASK = "it has no debug server, no guard (FORKPOINT=1) and no pipe"
+_NOBODY_TO_ASK = "no debug server, no guard (FORKPOINT=1), no pipe"
 
 
 def _stacks_name(rank: int) -> str:

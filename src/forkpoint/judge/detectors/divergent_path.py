@@ -91,7 +91,7 @@ from forkpoint.judge.telling.path_headlines import (
     tell_refusal,
 )
 from forkpoint.model.frames import user_frames, user_place
-from forkpoint.model.headline import first_words, with_endings
+from forkpoint.model.headline import first_words, quote_error, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -164,7 +164,7 @@ def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
     if not lives or any(d.rank == notice.rank for d in find_departed(incident)):
         return None
     named = replace(divergence, odd=divergence.unknown)
-    told = f"only rank {notice.rank} logged: {notice.text}; it did not come to {describe_slot(divergence)}, where all others wait"
+    told = f"only rank {notice.rank} logged: {notice.text}; it did not reach {describe_slot(divergence)}, where all others wait"
     plain = f"only rank {notice.rank} {_logged(notice)}, and it did not reach the call in which the others wait"
     finding = _finding(named, named.odd, told, LIKELY, incident)
     return replace(finding, evidence=(cite_event(notice), *finding.evidence), headlines=(plain,))
@@ -220,8 +220,8 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
     """Ranks that wait in an `except` or `finally` while the others are still where the exception was raised."""
     first = handling[0]
     told = (
-        f"rank {first.rank} raised {first.raised.text}{_at(user_place(first.raised.stack))} and, while handling it, went on "
-        f"to {user_place(first.ended.stack)}; the others are still at {describe_slot(divergence)}"
+        f"rank {first.rank} raised {quote_error(first.raised.text)}{_at(user_place(first.raised.stack))} and, while handling it, "
+        f"went on to {user_place(first.ended.stack)}; the others are still at {describe_slot(divergence)}"
     )
     named = replace(divergence, odd=tuple(h.rank for h in handling))
     finding = _finding(named, named.odd, told, DECIDED, incident)
@@ -295,7 +295,7 @@ def _not_at_set_up(incident: Incident) -> Finding | None:
     absent = set_up.find_absent_at_set_up(incident)
     if absent is None:
         return None
-    told = f"rank {absent.rank} did not come to the communicator that {name_ranks(absent.asking)} set up"
+    told = f"rank {absent.rank} did not reach the communicator that {name_ranks(absent.asking)} set up"
     waits = f"it waits for them in {absent.waits.work.op.lower() if absent.waits.work else 'another call'}"
     finding = _finding(None, (absent.rank,), f"{told}; {waits}", LIKELY, incident)
     cited = tuple(cite_event(e) for e in (absent.waits, *absent.asked[:3]))

@@ -288,12 +288,12 @@ def _alone_outside(incident: Incident) -> Iterator[Finding]:
         place = user_place(thread.stack)
         ended = f"a thread of rank {rank} ended by {thread.exception}{f' at {place}' if place else ''}"
         cited = (cite_event(thread), *(one.evidence for one in waiting[:2]))
-        never = ", and the rank did not come to the call in which the others waited until they gave up"
+        never = ", and the rank did not reach the call in which the others waited until they gave up"
         finding = replace(_finding((rank,), [], incident), summary=f"{ended}{never}", evidence=cited)
         fix = Fix("let the thread hand its exception to the main thread, which raises it where it waits for the thread")
         yield replace(finding, action=Action.FIX_CODE, fixes=(fix,), headlines=with_endings(ended, never))
     elif rounds is not None and len(waiting) == len(others) and all(map(waits_for_all, waiting)):
-        came = f"rank {rank} did not come to the round in which the others waited for it"
+        came = f"rank {rank} did not reach the round in which the others waited for it"
         others_said = [rounds.cited[r] for r in sorted(rounds.last) if r != rank]
         cited = (rounds.cited[rank], *others_said[:1], *(one.evidence for one in waiting[:2]))
         finding = replace(_finding((rank,), [], incident), summary=f"{came} until they gave up", evidence=cited)

@@ -54,6 +54,11 @@ from forkpoint.model.world import name_ranks
 
 NAME = "metadata-mismatch"
 
+_PRINT_ROOT = Probe("print rank and root right before this call on every rank")
+_AGREE_ON_ROOT = Fix("agree on the root before the call: work it out on one rank and broadcast it from a fixed one")
+_PRINT_SPLITS = Probe("print rank, input splits and output splits right before this call on every rank")
+_SEND_SPLITS = Fix("exchange the splits after the last change to what is sent, right before the call")
+
 
 def find(incident: Incident) -> Iterator[Finding]:
     refusal = find_refusal(incident)
@@ -87,7 +92,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         did = "split its data differently from" if _is_all_to_all(divergence) else "used another root than"
         where = f"{_call(divergence)} or an earlier one"
         plain = f"rank {rank} {did} the others in {where}; it printed other values than they did"
-        yield replace(finding, evidence=(*odd.evidence, *finding.evidence), headlines=(plain,))
+        probe, fix = (_PRINT_SPLITS, _SEND_SPLITS) if _is_all_to_all(divergence) else (_PRINT_ROOT, _AGREE_ON_ROOT)
+        cited = (*odd.evidence, *finding.evidence)
+        yield replace(finding, evidence=cited, headlines=(plain,), probes=(probe,), fixes=(fix,))
     elif divergence.how is PartingKind.STUCK and (told := find_two_roots(divergence, incident)):
         senders = sorted(e.rank for e in told if e.rank is not None)
         wait = verb(senders, "waits", "wait")
@@ -99,10 +106,8 @@ def find(incident: Incident) -> Iterator[Finding]:
             headlines=(
                 f"{_call(divergence)} has more than one root: {plain_ranks(senders)} {wait} to send, and nobody is left to receive",
             ),
-            probes=(Probe("print rank and root right before this call on every rank"),),
-            fixes=(
-                Fix("agree on the root before the call: work it out on one rank and broadcast it from a fixed one"),
-            ),
+            probes=(_PRINT_ROOT,),
+            fixes=(_AGREE_ON_ROOT,),
         )
 
 
@@ -206,8 +211,8 @@ def _noticed(notice: LogEvent, incident: Incident) -> Finding:
         summary=f"an all_to_all was called with splits that do not match; only rank {notice.rank} logged: {notice.text}",
         action=Action.FIX_CODE,
         evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2])),
-        probes=(Probe("print rank, input splits and output splits right before this call on every rank"),),
-        fixes=(Fix("exchange the splits after the last change to what is sent, right before the call"),),
+        probes=(_PRINT_SPLITS,),
+        fixes=(_SEND_SPLITS,),
         headlines=with_endings(
             f"rank {notice.rank} called an all_to_all with other splits than its peers expect",
             f'; it alone logged "{words}"' if (words := first_words(notice.text)) else "",

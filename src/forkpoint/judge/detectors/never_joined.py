@@ -33,6 +33,7 @@ from forkpoint.judge.facts.departures import Departure, find_departed
 from forkpoint.judge.facts.late_ranks import is_quiet
 from forkpoint.judge.facts.machines import find_unanswering
 from forkpoint.judge.facts.stacks import is_communicating, is_making_group
+from forkpoint.judge.hypotheses.asking import stack_of
 from forkpoint.judge.telling.phrases import others, raised
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import bare_name, user_frames
@@ -98,10 +99,22 @@ def _job_not_joined(
         ),
         divergence=_first_slot(named, tuple(range(size)) or incident.timeline.world),
         probes=(Probe("on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?"),),
-        fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
-        next=("the log of each rank that printed nothing",),
+        fixes=(_fix(named, stacks),),
+        next=(stack_of(named, incident) if _seen(named, stacks) else "the log of each rank that printed nothing",),
         headlines=_headlines(named, stacks, own, incident),
     )
+
+
+def _fix(named: tuple[int, ...], stacks: tuple[LiveStack, ...]) -> Fix:
+    if (seen := _seen(named, stacks)) is not None:
+        who, place = f"rank {seen.rank}", plain_place(seen.stack)
+        return Fix(f"limit what {who} waits for at {place}, or do it before the job is started")
+    return Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first")
+
+
+def _seen(named: tuple[int, ...], stacks: tuple[LiveStack, ...]) -> LiveStack | None:
+    """A missing rank that is there: its stack shows what it does instead."""
+    return next((s for s in stacks if s.rank in named and plain_place(s.stack)), None)
 
 
 def _agents_not_met(incident: Incident) -> Iterator[Finding]:
@@ -135,7 +148,7 @@ def _headlines(
     if not named:
         return ("not all ranks joined the job, and nothing shows which of them did not",)
     joined = [rank for rank in incident.timeline.world if rank not in named]
-    own = next((s for s in stacks if s.rank in named and plain_place(s.stack)), None)
+    own = _seen(named, stacks)
     inside = quoted(bare_name(user_frames(own.stack)[0])) if own else None
     gave_up = any(event.exception and event.rank in joined for event in incident.capture.events)
     who = "it" if own and len(named) == 1 else f"rank {own.rank}" if own else ""

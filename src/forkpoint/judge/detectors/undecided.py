@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from forkpoint.judge.facts.cite import cite_divergence, cite_event, describe_slot, inconclusive, verb, what_would_decide
 from forkpoint.judge.facts.recorder_settings import how_to_record
 from forkpoint.judge.facts.refusal import find_refusal, refused_sizes
-from forkpoint.judge.facts.symptom import dumps_are_empty, recorder_was_off, without_dumps
+from forkpoint.judge.facts.symptom import dumps_are_empty, knows_nothing, recorder_was_off, without_dumps
 from forkpoint.judge.telling.phrases import call_of, got_other_size
 from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
@@ -16,7 +16,8 @@ from forkpoint.model.world import name_ranks
 
 def find(incident: Incident) -> Iterator[Finding]:
     yield (
-        _recorder_off(incident)
+        _nothing_known(incident)
+        or _recorder_off(incident)
         or _refused_size(incident)
         or _parted_ops(incident)
         or _failed_command(incident)
@@ -26,11 +27,21 @@ def find(incident: Incident) -> Iterator[Finding]:
     )
 
 
+def _nothing_known(incident: Incident) -> Finding | None:
+    if not knows_nothing(incident):
+        return None
+    told = (
+        "nothing in these files names a rank or a failure: no dump, no stack, no log line of torch, NCCL or the kernel"
+    )
+    wanted = "the folder with the job's dumps, logs or stacks: forkpoint diagnose DIR; a job that hangs now: forkpoint attach"
+    return inconclusive(told, (), (wanted,), headlines=(told,))
+
+
 def _recorder_off(incident: Incident) -> Finding | None:
     if not dumps_are_empty(incident) or incident.capture.stacks:
         return None
     off = "the flight recorder was off"
-    why = off if recorder_was_off(incident) else f"nothing had been called yet, or {off}"
+    why = off if recorder_was_off(incident) else f"nothing had been recorded yet, or {off}"
     summary = f"the dumps hold no entries: {why}, so they say nothing about this failure"
     return inconclusive(summary, (), how_to_record(incident), headlines=(f"the dumps hold no entries: {why}",))
 
@@ -93,11 +104,14 @@ def _failed_command(incident: Incident) -> Finding | None:
 
 
 def _state_nothing(incident: Incident) -> str:
+    capture = incident.capture
     if not incident.timeline.traces:
-        return "no dump was given, and the rest does not decide"
+        given = "stacks" if not capture.logs else "logs" if not capture.stacks else "logs and stacks"
+        return f"there are no dumps, and {given} do not decide"
     absent = without_dumps(incident)
-    missing = f", and there is none of {name_ranks(absent)}" if absent else ""
-    return f"the dumps show no disagreement{missing}; that does not decide"
+    if absent:
+        return f"the dumps agree, but {verb(absent, 'that', 'those')} of {name_ranks(absent)} {verb(absent, 'is', 'are')} missing"
+    return "the dumps agree, and the rest does not decide"
 
 
 def _state_calls(divergence: Divergence) -> str:

@@ -1,11 +1,12 @@
 """Evidence for findings: facts that a reader can look up, how sure a finding is, and which evidence would decide."""
 
+import shlex
 from collections.abc import Collection
 
 from forkpoint.diverge.cohorts import frontier_op
 from forkpoint.evidence.machine.places import place_of_bus
 from forkpoint.judge.facts.symptom import is_pending, without_dumps
-from forkpoint.model.capture import UNNAMED_THREAD, LiveStack, Remark
+from forkpoint.model.capture import OF_ANOTHER_RUN, UNNAMED_THREAD, LiveStack, Remark
 from forkpoint.model.frames import is_user_code, short_name, user_place, without_runtime
 from forkpoint.model.incident import Cohort, Divergence, Incident, Role
 from forkpoint.model.log import LogEvent, LogKind
@@ -185,6 +186,18 @@ def what_would_decide(incident: Incident) -> tuple[str, ...]:
     if is_pending(incident) and not incident.capture.stacks:
         wanted.append("py-spy dump --pid PID on every rank while it hangs")
     return tuple(wanted) or ("py-spy dump --pid PID on every rank, twice, ten seconds apart, while it hangs",)
+
+
+def diagnose_others(incident: Incident) -> tuple[str, ...]:
+    """If dumps of other runs were given in folders of their own: the command for each."""
+    aside = incident.capture.set_aside
+    judged = {trace.file.rpartition("/")[0] for trace in incident.timeline.traces.values()} if aside else set[str]()
+    others = {
+        one.file.rpartition("/")[0] for one in aside if one.rank is not None and one.why.startswith(OF_ANOTHER_RUN)
+    }
+    apart = sorted(others - judged - {""})
+    more = f", and {len(apart) - 1} other folders with dumps of other runs" if len(apart) > 1 else ""
+    return (f"forkpoint diagnose {shlex.quote(apart[0])}: another run{more}",) if apart else ()
 
 
 def fetch_written(incident: Incident) -> tuple[str, ...]:

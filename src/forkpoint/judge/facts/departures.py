@@ -35,6 +35,7 @@ from forkpoint.judge.facts.rounds import is_in_step
 from forkpoint.judge.facts.stacks import is_communicating
 from forkpoint.model.capture import Remark
 from forkpoint.model.frames import find_parting, in_side_thread, same_function, short_name, user_place
+from forkpoint.model.headline import quote_error
 from forkpoint.model.incident import Divergence, Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Stack
@@ -90,7 +91,7 @@ class Departed(Struct, frozen=True):
         if self.how not in (Departure.DIED, Departure.RAISED) or self.event is None:
             return "ended its program"
         place = user_place(self.event.stack)
-        return f"raised {self.event.text}{f' at {place}' if place else ''} and left"
+        return f"raised {quote_error(self.event.text)}{f' at {place}' if place else ''} and left"
 
 
 @fact

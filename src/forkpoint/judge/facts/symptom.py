@@ -152,11 +152,18 @@ def dumps_are_empty(incident: Incident) -> bool:
 
 
 def has_called(incident: Incident) -> bool:
-    """A log or a stack shows that ranks communicated: without any they may not have come that far."""
-    events = incident.capture.events
-    return bool(incident.capture.stacks) or any(
-        e.work or e.kind is LogKind.RECORDER_OFF or e.is_failure for e in events
-    )
+    """A log shows that ranks communicated. A stack does not: the first call of a group is recorded only when its
+    communicator exists.
+    """
+    return any(e.work or e.kind is LogKind.RECORDER_OFF or e.is_failure for e in incident.capture.events)
+
+
+def knows_nothing(incident: Incident) -> bool:
+    """What was given was read, and none of it is evidence of a training job."""
+    capture = incident.capture
+    told = any(event.kind is not LogKind.NOTICE for event in capture.events)
+    shown = told or capture.stacks or capture.nameless_stacks or capture.remarks or capture.values.ranks
+    return not (shown or capture.steps or incident.timeline.traces or incident.timeline.world)
 
 
 @fact
@@ -213,7 +220,7 @@ def _empty(incident: Incident) -> list[str]:
     why = (
         "the recorder was off there"
         if recorder_was_off(incident)
-        else "it had called nothing yet, or its recorder was off"
+        else "nothing had been recorded yet, or the recorder was off"
     )
     said = [(counted, "its counters show how far it got"), (others, why)]
     return [f"no entries in the dump of {name_ranks(ranks)}: {what}" for ranks, what in said if ranks]

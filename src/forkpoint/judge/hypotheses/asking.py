@@ -48,9 +48,10 @@ def stack_of(ranks: tuple[int, ...], incident: Incident) -> str:
     pid = pids.get(ranks[0], f"<pid of rank {ranks[0]}>") if len(ranks) == 1 else f"<pid> of {name_ranks(ranks)}"
     taken = f"py-spy dump --pid {pid}{on_hosts(ranks, incident)}"
     if not _lack_stacks(ranks, incident):
-        return f"{taken} again, ten seconds after the first: who is at the same line is stuck"
+        return f"{taken} again, ten seconds after the first: a rank still at the same line is stuck"
     lacks_dump = any(rank not in incident.timeline.traces for rank in ranks)
-    return f"{taken} while it hangs{', or its dump beside the others' if lacks_dump else ''}"
+    they, their = ("it hangs", "its dump") if len(ranks) == 1 else ("they hang", "their dumps")
+    return f"{taken} while {they}{f', or {their} beside the others' if lacks_dump else ''}"
 
 
 def ask_log(ranks: tuple[int, ...], incident: Incident) -> str:

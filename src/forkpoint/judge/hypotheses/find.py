@@ -88,9 +88,11 @@ def _change(repair: Repair, divergence: Divergence | None) -> tuple[str, str]:
     slot = describe_slot(divergence) if divergence else "the call in which the others wait"
     if repair.kind is RepairKind.FINISH:
         return slot, "finished"
+    skipped = divergence is not None and divergence.shift is not None and divergence.shift.by > 0
     done = {
         RepairKind.GO_ON: "gone on",
-        RepairKind.ISSUE: f"issued {slot}",
+        # After a skipped call, the rank has issued another one under the same number.
+        RepairKind.ISSUE: f"not skipped {slot}" if skipped else f"issued {slot}",
         RepairKind.LEAVE_OUT: f"left out {verb(repair.ranks, 'its', 'their')} call at {slot}",
         RepairKind.FIT: f"made the same call at {slot}",
         RepairKind.ORDER: "kept to one order of calls",

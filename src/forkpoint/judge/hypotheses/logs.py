@@ -16,12 +16,13 @@ from forkpoint.judge.facts.stacks import (
     find_standings,
     is_waiting_for_ranks,
 )
-from forkpoint.judge.facts.symptom import has_ops, stands_still, without_dumps
+from forkpoint.judge.facts.symptom import has_ops, knows_nothing, stands_still, without_dumps
 from forkpoint.judge.facts.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.judge.hypotheses.asking import ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
 from forkpoint.judge.hypotheses.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.hypotheses.silence import MAX_SIDES, find_unstopped, left_no_trace, nothing_said, read_silence
 from forkpoint.judge.hypotheses.stacks import by_place, read_other_lines, read_stacks
+from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Evidence, Hypothesis
@@ -34,6 +35,8 @@ _AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
 def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
     if incident.divergence is not None and not says_nothing(incident.divergence, incident):
         yield from _not_joined(incident)
+        return
+    if knows_nothing(incident):
         return
     readings = [*_by_words(incident), *read_stacks(incident), *_nothing_wrong(incident)]
     yield from readings
@@ -206,8 +209,15 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
             decides = f"the dumps and stacks of {name_ranks(ranks)}: forkpoint diagnose DUMPS LOGS"
             did = says.replace("is stuck on its host", "are stuck on their hosts") if len(ranks) > 1 else says
             told = f"{name_ranks(ranks)} {did} at {place}"
+            past = f"{plain_ranks(ranks)} skipped it or made another call"
             yield Hypothesis(
-                cause, ranks, told, decides, supports=cited, asks=f"the dump and {ask_stack(ranks, incident)}"
+                cause,
+                ranks,
+                told,
+                decides,
+                supports=cited,
+                plain=past if progress is view.ahead else "",
+                asks=f"the dump and {ask_stack(ranks, incident)}",
             )
     spoke = tuple(sorted({p.rank for p in view.waiting}))
     if silent:

@@ -303,7 +303,7 @@ def _away(candidates: Sides, divergence: Divergence, incident: Incident) -> Hypo
     return Hypothesis(
         Cause.RANK_LOST if lost else Cause.HOST_STALL,
         named,
-        f"{who_is_meant(named, sides)} {is_or_are(named)} stuck {'' if alive else 'or gone '}and did not come to {_slot_of(ranks, divergence)}",
+        f"{who_is_meant(named, sides)} {is_or_are(named)} stuck {'' if alive else 'or gone '}and did not reach {_slot_of(ranks, divergence)}",
         end_of_log(ranks, incident) if lost else stack_of(ranks, incident),
         alternatives=() if alive else (Cause.HOST_STALL,) if lost else (Cause.RANK_LOST,),
         sides=sides,
@@ -389,7 +389,7 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
         yield Hypothesis(
             Cause.METADATA_MISMATCH,
             (),
-            f"all came to {slot}, with roots or splits that differ (the recorder does not keep these)",
+            f"all members reached {slot}, with roots or splits that differ (the recorder does not keep these)",
             f"print rank, root and splits right before {slot} on every member",
             supports=supports,
             divergence=divergence,
@@ -399,7 +399,7 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
         yield Hypothesis(
             Cause.GPU_STALL,
             (),
-            f"all came to {slot}, and a GPU does not finish it",
+            f"all members reached {slot}, and a GPU does not finish it",
             _SEE_GPUS
             if timed
             else "TORCH_NCCL_ENABLE_TIMING=1, then diagnose the new dumps: the rank that stays `scheduled` is the one",
@@ -412,7 +412,7 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
     yield Hypothesis(
         Cause.TRANSPORT,
         (),
-        f"all came to {slot}, and the network does not deliver",
+        f"all members reached {slot}, and the network does not deliver",
         on_sockets if gloo else by_nccl,
         supports=supports,
         divergence=divergence,

@@ -36,7 +36,7 @@ def read_silence(
     away = Hypothesis(
         Cause.RANK_LOST if gone else Cause.HOST_STALL,
         named,
-        f"{who} {is_or_are(named)} stuck, late or gone and did not come to {place}",
+        f"{who} {is_or_are(named)} stuck, late or gone and did not reach {place}",
         end_of_log(ranks, incident),
         alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST, Cause.STRAGGLER),
         sides=sides,

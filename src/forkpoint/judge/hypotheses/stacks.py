@@ -21,7 +21,7 @@ from forkpoint.judge.hypotheses.asking import Sides, who_is_meant
 from forkpoint.judge.hypotheses.one_line import read_one_line
 from forkpoint.judge.hypotheses.silence import MAX_SIDES, find_unstopped, read_silence
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.frames import user_place
+from forkpoint.model.frames import bare_name, place_of, user_frames, user_place
 from forkpoint.model.headline import plain_place, plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Cause, Hypothesis
@@ -35,6 +35,9 @@ def read_stacks(incident: Incident) -> Iterator[Hypothesis]:
         return
     still = stands_still(incident) or hang_is_shown(incident) or not has_ops(incident)
     stacks = list({s.rank: s for s in incident.capture.stacks}.values()) if still else []
+    if importing := _find_importing(stacks):
+        yield from _starting(importing, stacks)
+        return
     inside = [s for s in stacks if _waits_for_ranks(s)]
     if any(is_at_work(s.stack) for s in stacks if s not in inside):  # for which, through its GPU, a host may wait
         inside = [s for s in stacks if s in inside or waits_for_gpu(s.stack)]
@@ -48,6 +51,49 @@ def read_stacks(incident: Incident) -> Iterator[Hypothesis]:
         yield from _all_outside(outside, incident)
     elif inside or find_standings(incident):
         yield from _all_inside(incident)
+
+
+def _find_importing(stacks: list[LiveStack]) -> list[LiveStack]:
+    """Ranks whose script is still importing, if all others are too or create a group: the job has not begun."""
+    importing = [s for s in stacks if _is_at_its_imports(s)]
+    begun = [s for s in stacks if s not in importing and not is_making_group(s.stack)]
+    return importing if not begun else []
+
+
+def _is_at_its_imports(stack: LiveStack) -> bool:
+    """Only module bodies called it, and Python's import system: no function of the program runs yet."""
+    own = user_frames(stack.stack)
+    imports = any("importlib." in place_of(frame) for frame in stack.stack)
+    return imports and bool(own) and all(bare_name(frame) == "<module>" for frame in own)
+
+
+def _starting(importing: list[LiveStack], stacks: list[LiveStack]) -> Iterator[Hypothesis]:
+    """A moment of every start. Only if it lasts is something wrong: usually the file system that holds the modules."""
+    ranks = tuple(sorted(s.rank for s in importing))
+    others = tuple(sorted(s.rank for s in stacks if s.rank not in ranks))
+    place = plain_place(importing[0].stack)
+    at = f" ({place})" if place else ""
+    meet = f", and {plain_ranks(others)} {verb(others, 'waits', 'wait')} for them to join" if others else ""
+    still = f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} importing modules{at}{meet}"
+    cited = tuple(cite_stack(s) for s in (*importing[:2], *(s for s in stacks if s.rank in others[:1])))
+    yield Hypothesis(
+        Cause.HEALTHY,
+        (),
+        f"the job is starting: {still}",
+        "the stacks of all ranks again, ten seconds later: are they still importing?",
+        supports=cited,
+        plain=f"the job is starting: {still}",
+        asks="the stacks again, ten seconds later,",
+    )
+    yield Hypothesis(
+        Cause.NEVER_JOINED,
+        ranks if others and len(ranks) <= len(others) else (),
+        f"{plain_ranks(ranks)} {verb(ranks, 'hangs', 'hang')} in an import{at}: the file system that holds the modules is slow or hangs",
+        f"py-spy dump --native --pid <pid of rank {ranks[0]}>, twice, and the state of that file system on its node",
+        alternatives=(Cause.HOST_STALL,),
+        supports=cited,
+        asks=f"the stack of rank {ranks[0]} again, ten seconds later,",
+    )
 
 
 def _held_outside(outside: list[LiveStack], inside: list[LiveStack]) -> Iterator[Hypothesis]:
@@ -68,7 +114,7 @@ def _held_outside(outside: list[LiveStack], inside: list[LiveStack]) -> Iterator
     yield Hypothesis(
         Cause.NEVER_JOINED if making else Cause.DIVERGENT_PATH,
         ranks,
-        f"{name_ranks(ranks)} did not come to {'the group that the others make' if making else 'the call of the others'}",
+        f"{name_ranks(ranks)} did not reach {'the group that the others make' if making else 'the call of the others'}",
         f"the log of {name_ranks(ranks)}, and the source at its line",
         supports=cited,
         asks=f"the log of {name_ranks(ranks)}",
@@ -120,7 +166,7 @@ def _all_outside(outside: list[LiveStack], incident: Incident) -> Iterator[Hypot
         "py-spy dump --native of all threads: who holds what the main threads wait for?",
         alternatives=(Cause.GPU_STALL,),
         supports=cited,
-        plain=f"all that are seen are held at {places.pop()}" if len(places) == 1 else "",
+        plain=f"every rank that was seen is held at {places.pop()}" if len(places) == 1 else "",
         asks="native stacks of all threads",
     )
 
@@ -176,7 +222,7 @@ def read_other_lines(incident: Incident) -> Iterator[Hypothesis]:
     decides = (
         "the dumps of all ranks, recorded with TORCH_FR_BUFFER_SIZE=2000: which call did each make, and in which order?"
     )
-    at = plain_place(standings[sides[0][0]].stack) if one_odd else None
+    plain = _plain_sides(standings, sides, one_odd=one_odd) if len(sides) == 2 and not messages else ""
     for cause, says, others in (
         (
             Cause.DIVERGENT_PATH,
@@ -193,11 +239,18 @@ def read_other_lines(incident: Incident) -> Iterator[Hypothesis]:
             alternatives=others,
             sides=left,
             supports=cited,
-            plain=f"{plain_ranks(named)} (at {at}) made another call than the others, or used other sizes"
-            if at and cause is Cause.DIVERGENT_PATH
-            else "",
+            plain=plain if cause is Cause.DIVERGENT_PATH else "",
             asks="the dumps of all ranks",
         )
+
+
+def _plain_sides(standings: dict[int, Standing], sides: Sides, *, one_odd: bool) -> str:
+    (one, at), (other, there) = ((plain_ranks(s), plain_place(standings[s[0]].stack)) for s in sides)
+    if not at or not there:
+        return ""
+    if one_odd:
+        return f"{one} (at {at}) made another call than the others, or used other sizes"
+    return f"ranks took different paths: {one} {verb(sides[0], 'waits', 'wait')} at {at}, {other} at {there}"
 
 
 def by_place(standings: dict[int, Standing]) -> Sides:

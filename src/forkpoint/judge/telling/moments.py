@@ -113,7 +113,7 @@ def _tell_event(event: LogEvent) -> tuple[str, str]:
     text = _PREFIX.sub("", event.text)
     if event.kind is LogKind.ASYNC_ERROR and event.seq is not None:
         text = f"seq {event.seq} raised {text.rpartition('exception: ')[2]}"
-    return text[:_MAX_SAYS], text[:_MAX_SAYS]
+    return text[:_MAX_SAYS], f"logged: {text[:_MAX_SAYS]}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def _last_done(group: GroupTimeline, incident: Incident, clocks: Clocks) -> Iter
         return
     seq = min(seqs, default=0)
     who = "all" if len(seqs) == len(group.group.ranks) else "all with dumps"
-    told = _Told("completed", str(seq), f"completed {group.group} seq {seq}, the last by {who}", _COMPLETED)
+    told = _Told("completed", str(seq), f"completed {group.group} seq {seq}, the last {who} did", _COMPLETED)
     for rank, op in _each_last_done(group):
         if op.seq == seq and op.completed_ns:
             yield _op_sighting(rank, op, op.completed_ns, told, incident, clocks)

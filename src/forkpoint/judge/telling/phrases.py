@@ -207,7 +207,10 @@ def undecided_headlines(finding: Finding, readings: tuple[Hypothesis, ...]) -> t
     """
     first = next(iter(readings), None)
     whole = tuple(told for told in finding.headlines if told.startswith(MOST_LIKELY))
-    seen = [*(told for told in finding.headlines if told not in whole), barest(Cause.INCONCLUSIVE, ())]
+    unknown = (
+        "no failure is seen" if first is not None and first.cause is Cause.HEALTHY else barest(Cause.INCONCLUSIVE, ())
+    )
+    seen = [*(told for told in finding.headlines if told not in whole), unknown]
     if first is None:
         why = ", and the evidence does not decide why" if finding.divergence else ""
         return tuple(f"{state}{why}" for state in finding.headlines)

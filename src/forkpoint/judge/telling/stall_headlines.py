@@ -36,14 +36,16 @@ def stall_headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: 
 
 
 def _unseen(behind: tuple[int, ...], wait: tuple[str, ...], incident: Incident) -> tuple[str, ...]:
-    """`Rank 0 did not come to barrier at train.py:22, where the other 3 wait; no stack shows what holds it`."""
+    """`Rank 0 did not reach barrier at train.py:22, where the other 3 wait; no stack shows what holds it`."""
     present = waiting(incident.divergence, behind)
     plain = with_endings(f"{plain_ranks(behind)} did not reach the call in which the others wait", *wait)
     if len({cohort.op for cohort in present}) != 1:
         return plain
     ranks = [rank for cohort in present for rank in cohort.ranks]
     who = f"{others(ranks, behind, incident)} {waits(ranks, incident)}"
-    came = f"{plain_ranks(behind)} did not come to {definite(call_of(present[0], incident))}, where {who}"
+    call = call_of(present[0], incident)
+    where = ", where" if " at " in call else " in which"
+    came = f"{plain_ranks(behind)} did not reach {definite(call)}{where} {who}"
     return (*with_endings(came, f"; no stack shows what holds {verb(behind, 'it', 'them')}"), *plain)
 
 

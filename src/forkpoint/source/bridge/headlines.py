@@ -104,7 +104,7 @@ def _tell_loop(fork: Fork, separation: Separation, sides: Sides, place: str) -> 
     body = fork.node.body if isinstance(fork.node, ast.For | ast.AsyncFor | ast.While) else ()
     went_on = turn is not None and turn.block is body
     if separation.slip or turn is None or not sides.named:
-        main = f"{odd} and {usual} ran {loop} for different numbers of rounds"
+        main = f"{loop} ran a different number of rounds on {odd} than on {usual}"
     elif sides.same_rank:
         main = f"{odd} ran {'more' if went_on else 'fewer'} rounds of {loop} than its peers expect"
     elif went_on:

@@ -14,7 +14,7 @@ function facts(view) {
     fact("Who", who(view)),
     fact("Where", where(verdict)),
     fact("Why", why(verdict)),
-    fact("What now", whatNow(verdict)),
+    fact("What now", whatNow(view)),
   );
 }
 
@@ -84,9 +84,11 @@ function why(verdict) {
   return [CAUSES[verdict.cause] ?? verdict.cause, told];
 }
 
-function whatNow(verdict) {
+/** The step itself only where the first panel does not tell it. */
+function whatNow(view) {
+  const { verdict } = view;
   const decides = verdict.cause === "inconclusive" && verdict.next[0] ? `what decides: ${verdict.next[0]}` : null;
-  const step = verdict.fixes[0]?.title ?? decides ?? verdict.next[0] ?? verdict.probes[0]?.title ?? "";
+  const step = heroFix(view) ? "" : verdict.fixes[0]?.title ?? decides ?? verdict.next[0] ?? verdict.probes[0]?.title ?? "";
   const jump = make("a", "", "findings and fixes");
   jump.href = "#findings";
   return [ACTIONS[verdict.action] ?? verdict.action, step ? capital(step) : "", verdict.findings.length ? jump : null];

@@ -20,13 +20,25 @@ function forkDrawing() {
 function heroCode(view) {
   const site = view.verdict.sites[0];
   const quote = view.job.sources.find((source) => source.site === 0);
-  const fix = view.verdict.fixes[0];
+  const fix = heroFix(view);
   const parts = [];
   if (site && quote) parts.push(heroPlace(site, quote), quoteOf(nearest(quote)));
   else if (site?.condition) parts.push(heroPlace(site, null), make("pre", "condition", make("code", "", site.condition)));
-  const rows = fix?.patch ? shortPatch(fix.patch, site?.line) : [];
-  if (rows.length) parts.push(make("p", "hero-fix", prose(fix.title)), patchInShort(rows, fix.patch));
+  if (fix) parts.push(make("p", "hero-fix", prose(capital(fix.title))));
+  const rows = patchRows(view.verdict);
+  if (rows.length) parts.push(patchInShort(rows, fix.patch));
   return parts.length ? make("div", "hero-code", ...parts) : null;
+}
+
+/** The first fix, where the code that it changes is shown, or the change itself. */
+function heroFix(view) {
+  const { sites, fixes } = view.verdict;
+  const code = sites[0]?.condition || view.job.sources.some((source) => source.site === 0);
+  return fixes[0] && (code || patchRows(view.verdict).length) ? fixes[0] : null;
+}
+
+function patchRows({ fixes, sites }) {
+  return fixes[0]?.patch ? shortPatch(fixes[0].patch, sites[0]?.line) : [];
 }
 
 function heroPlace(site, quote) {
@@ -47,14 +59,19 @@ function linkTo(address, name) {
   return link;
 }
 
-/** The lines around the marked one, without empty ones at the ends; two empty ones end a function. */
+/** The lines around the marked one, without empty ones at the ends and without what all are indented by; two empty
+ * lines end a function.
+ */
 function nearest(quote) {
   const at = quote.marked - quote.first;
   let from = Math.max(0, at - 3);
   while (from < at && !quote.lines[from].trim()) from++;
   let end = at + 1;
   while (end < quote.lines.length && end - from < HERO_LINES && (quote.lines[end].trim() || quote.lines[end + 1]?.trim())) end++;
-  return { ...quote, first: quote.first + from, lines: quote.lines.slice(from, end) };
+  const lines = quote.lines.slice(from, end);
+  const indents = lines.filter((line) => line.trim()).map((line) => /^[ \t]*/.exec(line)[0].length);
+  const shared = Math.min(...indents);
+  return { ...quote, first: quote.first + from, lines: lines.map((line) => line.slice(shared)) };
 }
 
 /** What changes; the button copies the patch as it applies. */
