@@ -44,6 +44,7 @@ class UnequalBranch:
         """
         asked = self.branch.function.module.source(self.branch.test)
         names_rank = "is_" in asked or any(is_rank_word(n) for n in names_and_attributes_in(self.branch.test))
+        names_rank = names_rank or any(isinstance(part, ast.Name | ast.Attribute) for part in _parts(self.branch.test))
         plain = all(r.origin is Origin.RANK and (names_rank or r.expression in asked) for r in self.reasons)
         return plain and all(s.group and not _is_within(self.branch, s) for s in self.steps)
 
@@ -56,6 +57,17 @@ class UnequalBranch:
         return all(
             s.group is not None and (_asks_for(s.group, asked) or _is_across(self.reasons, s.group)) for s in self.steps
         )
+
+
+def _parts(test: ast.expr) -> list[ast.expr]:
+    """What `and`, `or` and `not` connect."""
+    match test:
+        case ast.BoolOp(values=values):
+            return [part for value in values for part in _parts(value)]
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return _parts(inner)
+        case _:
+            return [test]
 
 
 def _is_within(branch: Branch, step: CommStep) -> bool:

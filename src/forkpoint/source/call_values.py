@@ -12,6 +12,7 @@ from forkpoint.source.apis import (
     Strength,
     ValueSource,
     is_agreement_word,
+    is_device_word,
     is_rank_word,
     is_world_word,
     known_apis,
@@ -152,7 +153,7 @@ class CallValues(ABC):
         self._mutate(node, values)
         name = last_word(node.func)
         returned = self._scope.returned(node, values)
-        if is_world_word(name):
+        if is_world_word(name) or is_device_word(name):
             return EQUAL
         if returned is not None and (returned.equal or (returned.reasons and not self._agrees(node, name))):
             return returned
