@@ -270,6 +270,12 @@ def is_device_word(name: str) -> bool:
 
 
 @cache
+def is_counter_word(name: str) -> bool:
+    """`max_steps`, `epoch`: counts what all ranks do together."""
+    return name.lower().strip("_").rpartition("_")[2].rstrip("s") in {"step", "epoch", "iteration", "iter"}
+
+
+@cache
 def is_setting_word(name: str) -> bool:
     """`use_fused_kernels`: what the job was started with."""
     return name.startswith(("use_", "enable_", "disable_"))

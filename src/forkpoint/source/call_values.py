@@ -12,6 +12,8 @@ from forkpoint.source.apis import (
     Strength,
     ValueSource,
     is_agreement_word,
+    is_counter_word,
+    is_data_word,
     is_device_word,
     is_rank_word,
     is_world_word,
@@ -205,7 +207,9 @@ class CallValues(ABC):
         return Value(strongest(about.content | {reason}), extent, params=about.params)
 
     def _known_to_differ(self, source: ValueSource, node: ast.Call) -> Reason | None:
-        """A stronger reason than the table gives, if this program shows that the value does differ by rank."""
+        """A stronger reason than the table gives, if this program shows that the value does differ by rank; or a weaker one."""
+        if source.origin is Origin.LOCAL_DATA and isinstance(node.func, ast.Attribute) and _counts_steps(node.func.value):
+            return self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, node, "ranks may have made different numbers of steps")
         if source.origin is Origin.RANDOM and not any(k.arg == "generator" for k in node.keywords):
             seeded = self._scope.seeded_by_rank(self._resolver.dotted(node.func, self._scope.function) or "")
             if seeded is not None:
@@ -333,6 +337,12 @@ def _leaves_ties(call: ast.Call) -> bool:
 
 def without_order(reasons: Reasons) -> Reasons:
     return frozenset(r for r in reasons if r.origin is not Origin.ORDER)
+
+
+def _counts_steps(expr: ast.expr) -> bool:
+    """`(agent_steps >= max_steps).all()`: ranks that work in step count alike."""
+    names = names_and_attributes_in(expr)
+    return any(map(is_counter_word, names)) and not any(map(is_data_word, names))
 
 
 def _passed_on(value: Value, *, keep_equal: bool, extent: Reasons = NO_REASONS) -> Value:
