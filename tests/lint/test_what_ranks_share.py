@@ -83,6 +83,25 @@ COUNTS = """
             while not (agents.{counted} >= limit).all():
                 dist.barrier()
 """
+ROOT = """
+        def report(dist_info, node, total):
+            if {holder}.is_root():
+                dist.all_reduce(total)
+"""
+TWO_WAYS = """
+        def on_xla():
+            return "xla" in torch.__version__
+
+        def write(state):
+            if on_xla():
+                dist.barrier()
+            torch.save(state, "state")
+
+        def save(state):
+            if dist.get_rank() != 0 {others}:
+                return
+            write(state)
+"""
 PAIRS = {
     "the group that a helper is given consists of these ranks": Pair(
         "call-under-branch", HELPER.format(group=""), HELPER.format(group="self.stages.pipeline_group")
@@ -101,6 +120,12 @@ PAIRS = {
     ),
     "which device a rank works on": Pair(
         "collective-under-branch", DEVICE.format(name="FOUND"), DEVICE.format(name="DEVICE")
+    ),
+    "the root of a job, and the root of a tree": Pair(
+        "collective-under-branch", ROOT.format(holder="distributed"), ROOT.format(holder="node")
+    ),
+    "who leaves would not have communicated in the function that follows": Pair(
+        "exit-before-collective", TWO_WAYS.format(others=""), TWO_WAYS.format(others="and not on_xla()")
     ),
     "steps are counted alike": Pair("loop-count-differs", COUNTS.format(counted="scores"), COUNTS.format(counted="steps")),
 }

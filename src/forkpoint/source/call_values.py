@@ -23,7 +23,7 @@ from forkpoint.source.beginnings import Place
 from forkpoint.source.classes import MUTATES
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
-from forkpoint.source.questions import is_text, of_one_item
+from forkpoint.source.questions import asks_for_the_root, is_text, of_one_item
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
 from forkpoint.source.syntax import (
     all_arguments,
@@ -159,7 +159,7 @@ class CallValues(ABC):
             return EQUAL
         if returned is not None and (returned.equal or (returned.reasons and not self._agrees(node, name))):
             return returned
-        if is_rank_word(name):
+        if is_rank_word(name) or (isinstance(node.func, ast.Attribute) and asks_for_the_root(node.func)):
             return self._rank(node)
         if self._agrees(node, name):
             return MADE_EQUAL

@@ -19,7 +19,7 @@ from forkpoint.source.apis import (
 )
 from forkpoint.source.call_values import MEASURES, TYPE_LIKE, CallValues
 from forkpoint.source.code import spelled
-from forkpoint.source.questions import asked_for_emptiness, asks_for_a_rank, is_text, item_name, of_one_item
+from forkpoint.source.questions import asked_for_emptiness, asks_for_a_rank, asks_for_the_root, is_text, item_name, of_one_item
 from forkpoint.source.syntax import (
     ancestors,
     branches_and_loops,
@@ -170,7 +170,7 @@ class Expressions(CallValues):
         known = self._scope.attribute(node)
         if known is not None and (known.equal or known.content or known.params):
             return known
-        if is_rank_word(node.attr) and not self._is_size_of_matrix(node):
+        if (is_rank_word(node.attr) and not self._is_size_of_matrix(node)) or asks_for_the_root(node):
             return self._rank(node)
         if is_local_attribute(node.attr):
             return Value(self._data(node))

@@ -22,6 +22,7 @@ from forkpoint.source.syntax import (
     is_property,
     is_raised_on_all_ranks,
     last_word,
+    names_in,
 )
 from forkpoint.source.value import (
     EQUAL,
@@ -303,11 +304,11 @@ class Interpreter:
             return
         text, holds = known.pop()
         made = {
-            target.id: (ast.unparse(statement.value), end.get(target.id, UNKNOWN))
+            name: (ast.unparse(statement.value), end.get(name, UNKNOWN))
             for statement in node.body
             if isinstance(statement, ast.Assign) and not isinstance(statement.value, ast.Constant)
             for target in statement.targets
-            if isinstance(target, ast.Name)
+            for name in names_in(target)
         }
         for name, (expression, value) in self._halves.get((text, not holds), {}).items():
             if name in made and made[name][0] == expression:
