@@ -226,11 +226,20 @@ def _is_excluded(step: CommStep, leaving: set[tuple[str, bool]], function: Funct
 
 
 def _is_silent_for(others: set[tuple[str, bool]], step: CommStep, analysis: Analysis) -> bool:
-    """The functions on the way ask the same question of the whole program: `if is_main() or is_xla(): save()`, which
-    communicates `if is_xla()`.
+    """A function on the way asks the same question of the whole program before all that it communicates: `if is_main() or is_xla():
+    save()`, which communicates `if is_xla()`.
     """
-    path = analysis.communication.path(step.reach)
-    asked = {known for f, call in path for test, holds in guards(call, f) for known in assumed(test, holds=holds)}
+    if not any(_OF_PROGRAM.fullmatch(text) for text, _ in others):
+        return False
+    for function, _ in analysis.communication.path(step.reach):
+        steps = analysis.branches.steps(function.body, function)
+        if steps and all(_is_ruled_out(s.call, function, others) for s in steps):
+            return True
+    return False
+
+
+def _is_ruled_out(call: ast.Call, function: Function, others: set[tuple[str, bool]]) -> bool:
+    asked = {known for test, holds in guards(call, function) for known in assumed(test, holds=holds)}
     return any(_OF_PROGRAM.fullmatch(text) and (text, not holds) in others for text, holds in asked)
 
 
