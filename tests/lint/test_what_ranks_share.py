@@ -102,6 +102,20 @@ TWO_WAYS = """
                 return
             write(state)
 """
+SENT = """
+        def {name}(parts):
+            if dist.get_rank() == 0:
+                dist.scatter(parts[0], parts)
+                return parts[0]
+            mine = torch.empty(8)
+            dist.scatter(mine)
+            return mine
+
+        def work(parts, total):
+            if {name}(parts) is None:
+                return
+            dist.all_reduce(total)
+"""
 PAIRS = {
     "the group that a helper is given consists of these ranks": Pair(
         "call-under-branch", HELPER.format(group=""), HELPER.format(group="self.stages.pipeline_group")
@@ -126,6 +140,9 @@ PAIRS = {
     ),
     "who leaves would not have communicated in the function that follows": Pair(
         "exit-before-collective", TWO_WAYS.format(others=""), TWO_WAYS.format(others="and not on_xla()")
+    ),
+    "what one rank sends to each other one": Pair(
+        "exit-before-collective", SENT.format(name="choose"), SENT.format(name="scatter_parts")
     ),
     "steps are counted alike": Pair("loop-count-differs", COUNTS.format(counted="scores"), COUNTS.format(counted="steps")),
 }
