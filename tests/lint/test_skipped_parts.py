@@ -71,21 +71,37 @@ EXISTING = """
                 raise {error}(path)
             dist.all_reduce(state)
 """
+OWN_DISK = """
+        import os
+
+        def load(folder, name, state):
+            path = os.path.join({folder}, name)
+            if os.path.exists(path):
+                return torch.load(path)
+            dist.broadcast(state, src=0)
+            return state
+"""
 PAIRS = {
     "a part that a caller passes": Pair(
-        "module-skipped-by-data", PASSED.format(nothing="None"), PASSED.format(nothing="0 * embed(torch.zeros(1)).sum()")
+        "module-skipped-by-data",
+        PASSED.format(nothing="None"),
+        PASSED.format(nothing="0 * embed(torch.zeros(1)).sum()"),
     ),
     "an expert without tokens, and prediction": Pair(
         "module-skipped-by-data", EXPERTS.format(name="forward"), EXPERTS.format(name="predict")
     ),
     "data, and a setting": Pair(
-        "module-skipped-by-data", SETTINGS.format(asked="mask"), SETTINGS.format(asked="count: int")
-        .replace("if count: int", "if count")
+        "module-skipped-by-data",
+        SETTINGS.format(asked="mask"),
+        SETTINGS.format(asked="count: int").replace("if count: int", "if count"),
     ),
     "a loop that ends when this rank's samples are finished, and one that knows of sharded weights": Pair(
         "exit-before-collective",
         FINISHED.format(asked="torch.all(finished)"),
         FINISHED.format(asked="not sharded and torch.all(finished)"),
+    ),
+    "a file on the disk of one node, and on one that nodes may share": Pair(
+        "exit-before-collective", OWN_DISK.format(folder='"/tmp/cache"'), OWN_DISK.format(folder="folder")
     ),
     "an output that is there already, and an input that is not": Pair(
         "raise-on-some-ranks", EXISTING.format(error="FileExistsError"), EXISTING.format(error="ValueError")

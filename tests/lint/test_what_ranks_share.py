@@ -124,7 +124,9 @@ PAIRS = {
         "call-under-branch", FLAG.format(group=""), FLAG.format(group="self.writers.group")
     ),
     "a rank in the name of a folder decides nothing about its beginning": Pair(
-        "collective-under-branch", NAME.format(name="dist.get_rank()"), NAME.format(name='f"{folder}/{dist.get_rank()}"')
+        "collective-under-branch",
+        NAME.format(name="dist.get_rank()"),
+        NAME.format(name='f"{folder}/{dist.get_rank()}"'),
     ),
     "both halves of the ranks make the same": Pair(
         "collective-under-branch", HALVES.format(other="find(path)"), HALVES.format(other="Store(path)")
@@ -144,7 +146,9 @@ PAIRS = {
     "what one rank sends to each other one": Pair(
         "exit-before-collective", SENT.format(name="choose"), SENT.format(name="scatter_parts")
     ),
-    "steps are counted alike": Pair("loop-count-differs", COUNTS.format(counted="scores"), COUNTS.format(counted="steps")),
+    "steps are counted alike": Pair(
+        "loop-count-differs", COUNTS.format(counted="scores"), COUNTS.format(counted="steps")
+    ),
 }
 
 

@@ -212,7 +212,12 @@ def _refills(name: str, method: Function) -> bool:
     added = [c for c in method.calls if isinstance(c.func, ast.Attribute) and spelled(c.func.value) == container]
     added = [c for c in added if isinstance(c.func, ast.Attribute) and c.func.attr in MUTATES and c.args]
     return bool(added) and all(
-        any(spelled(n) == container for test, _ in guards(call, method) for n in ast.walk(test) if isinstance(n, ast.Attribute))
+        any(
+            spelled(n) == container
+            for test, _ in guards(call, method)
+            for n in ast.walk(test)
+            if isinstance(n, ast.Attribute)
+        )
         and not any(names_in(a) & set(method.params) - {"self"} for a in call.args if not isinstance(a, ast.Call))
         for call in added
     )

@@ -141,7 +141,9 @@ class Branches:
             given = argument_for(group, call, callee)
             if given is None:
                 # `**given` may have it.
-                is_hidden = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
+                is_hidden = any(k.arg is None for k in call.keywords) or any(
+                    isinstance(a, ast.Starred) for a in call.args
+                )
                 given = None if is_hidden else default_of(group, callee)
                 if given is None:
                     return group

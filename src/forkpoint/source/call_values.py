@@ -1,6 +1,7 @@
 """A call -> Value: whether what it returns can differ by rank, and what it changes."""
 
 import ast
+import re
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import PurePath
@@ -29,6 +30,7 @@ from forkpoint.source.syntax import (
     all_arguments,
     last_word,
     names_and_attributes_in,
+    names_in,
     receiver_fits,
     shortened,
 )
@@ -76,6 +78,11 @@ _REDUCES = frozenset(
 )
 """Reductions to a single number, whatever the size of the input."""
 _GROUPS = ("group", "pg", "mesh", "comm", "communicator")
+_OWN_DISK = re.compile(
+    r"""['"]/(tmp|dev/shm|scratch|local)\b|\btempfile\.(mkdtemp|gettempdir|mkstemp)|\bTMPDIR\b|['"]~/\.cache"""
+)
+_FOLLOWED = 3
+"""Assignments to follow from a path to the folder that it is in."""
 _NUMERIC = ("torch.", "numpy.", "math.", "itertools.", "functools.", "operator.")
 
 
@@ -211,8 +218,14 @@ class CallValues(ABC):
 
     def _known_to_differ(self, source: ValueSource, node: ast.Call) -> Reason | None:
         """A stronger reason than the table gives, if this program shows that the value does differ by rank; or a weaker one."""
-        if source.origin is Origin.LOCAL_DATA and isinstance(node.func, ast.Attribute) and _counts_steps(node.func.value):
-            return self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, node, "ranks may have made different numbers of steps")
+        if (
+            source.origin is Origin.LOCAL_DATA
+            and isinstance(node.func, ast.Attribute)
+            and _counts_steps(node.func.value)
+        ):
+            return self._reason(
+                Origin.LOCAL_DATA, Strength.POSSIBLE, node, "ranks may have made different numbers of steps"
+            )
         if source.origin is Origin.RANDOM and not any(k.arg == "generator" for k in node.keywords):
             seeded = self._scope.seeded_by_rank(self._resolver.dotted(node.func, self._scope.function) or "")
             if seeded is not None:
@@ -221,7 +234,17 @@ class CallValues(ABC):
         if source.origin is Origin.FILES and self._scope.is_being_made(node):
             text = "one rank makes it, and nothing makes the others wait for that"
             return self._reason(Origin.FILES, Strength.LIKELY, node, text)
+        if source.origin is Origin.FILES and self._is_on_own_disk(node, _FOLLOWED):
+            return self._reason(Origin.FILES, Strength.LIKELY, node, "each node has a folder of its own there")
         return None
+
+    def _is_on_own_disk(self, expr: ast.expr, depth: int) -> bool:
+        """The path is made from a folder for temporary files, shared memory or a home folder's cache."""
+        if _OWN_DISK.search(self._scope.function.module.source(expr)):
+            return True
+        assigned = self._resolver.assigned(self._scope.function)
+        made = [v for name in names_in(expr) for v in assigned.get(name, ())]
+        return depth > 0 and any(self._is_on_own_disk(v, depth - 1) for v in made[:_FOLLOWED])
 
     def _communicated(self, api: Api, node: ast.Call) -> Value:
         arguments = node.args[1:] if last_word(node.func) in RUNS_ITS_ARGUMENT else node.args

@@ -19,7 +19,14 @@ from forkpoint.source.apis import (
 )
 from forkpoint.source.call_values import MEASURES, TYPE_LIKE, CallValues
 from forkpoint.source.code import spelled
-from forkpoint.source.questions import asked_for_emptiness, asks_for_a_rank, asks_for_the_root, is_text, item_name, of_one_item
+from forkpoint.source.questions import (
+    asked_for_emptiness,
+    asks_for_a_rank,
+    asks_for_the_root,
+    is_text,
+    item_name,
+    of_one_item,
+)
 from forkpoint.source.syntax import (
     ancestors,
     branches_and_loops,

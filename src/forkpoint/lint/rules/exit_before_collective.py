@@ -39,7 +39,9 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 
 _SHARDS = ("deepspeed", "torch.distributed.fsdp", "torch.distributed._composable.fsdp")
-_MODELS = frozenset({"self", "model", "module", "base_model", "forward", "transformer", "policy", "actor", "wrapped_model"})
+_MODELS = frozenset(
+    {"self", "model", "module", "base_model", "forward", "transformer", "policy", "actor", "wrapped_model"}
+)
 
 
 def _when_finished(function: Function, analysis: Analysis) -> Iterator[Violation]:
@@ -64,7 +66,10 @@ def _when_finished(function: Function, analysis: Analysis) -> Iterator[Violation
 
 def _asks_for_all(test: ast.expr) -> bool:
     """`torch.all(finished)`, `finished.all()`; `not synced_gpus and finished.all()` knows of sharded models."""
-    return not isinstance(test, ast.BoolOp) and any(isinstance(n, ast.Call) and last_word(n.func) == "all" and isinstance(n.func, ast.Attribute) for n in ast.walk(test))
+    return not isinstance(test, ast.BoolOp) and any(
+        isinstance(n, ast.Call) and last_word(n.func) == "all" and isinstance(n.func, ast.Attribute)
+        for n in ast.walk(test)
+    )
 
 
 RULE = LintRule(

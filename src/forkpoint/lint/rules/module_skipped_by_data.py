@@ -27,7 +27,6 @@ from forkpoint.source.syntax import (
     branches_and_loops,
     is_setting,
     last_word,
-    names_and_attributes_in,
     names_in,
     own_nodes,
 )
@@ -99,7 +98,9 @@ def _only_predicts(function: Function) -> bool:
 
 def _takes_part_anyway(function: Function) -> bool:
     """`loss + 0 * sum(p.sum() for p in self.head.parameters())`."""
-    return isinstance(function.node, ast.Module) or _TIMES_ZERO.search(function.module.source(function.node)) is not None
+    return (
+        isinstance(function.node, ast.Module) or _TIMES_ZERO.search(function.module.source(function.node)) is not None
+    )
 
 
 def _by_emptiness(function: Function, analysis: Analysis) -> Iterator[Violation]:
@@ -137,7 +138,9 @@ def _holds_if_full(test: ast.expr, function: Function, analysis: Analysis) -> bo
         case ast.BoolOp(op=op, values=values):
             wanted = isinstance(op, ast.And)
             return wanted if any(_holds_if_full(v, function, analysis) is wanted for v in values) else None
-        case ast.Compare(ops=[op], comparators=[ast.Constant(value=0)]) if _is_amount(test.left, function, analysis, _DEPTH):
+        case ast.Compare(ops=[op], comparators=[ast.Constant(value=0)]) if _is_amount(
+            test.left, function, analysis, _DEPTH
+        ):
             kinds: dict[type[ast.cmpop], bool] = {ast.Eq: False, ast.LtE: False, ast.Gt: True, ast.NotEq: True}
             return kinds.get(type(op))
         case ast.Call(func=ast.Attribute(attr="any", value=mask)):
@@ -150,7 +153,9 @@ def _holds_if_full(test: ast.expr, function: Function, analysis: Analysis) -> bo
 def _is_amount(expr: ast.expr, function: Function, analysis: Analysis, depth: int) -> bool:
     """How much of this rank's data there is: `x.numel()`, `x.shape[0]`, `max(len(t) for t in targets)`."""
     match expr:
-        case ast.Call(func=ast.Attribute(attr="numel" | "nelement" | "sum" | "size" | "item" | "count_nonzero", value=asked)):
+        case ast.Call(
+            func=ast.Attribute(attr="numel" | "nelement" | "sum" | "size" | "item" | "count_nonzero", value=asked)
+        ):
             return _is_of_data(asked, function, analysis, depth)
         case ast.Subscript(value=ast.Attribute(attr="shape", value=asked), slice=ast.Constant(value=0)):
             return _is_of_data(asked, function, analysis, depth)
@@ -172,7 +177,9 @@ def _is_of_data(expr: ast.expr, function: Function, analysis: Analysis, depth: i
         if name in function.params:
             if not is_setting(name, function) and (not by_name or is_data_word(name)):
                 return True
-        elif depth and any(_is_of_data(v, function, analysis, depth - 1, by_name=by_name) for v in assigned.get(name, ())):
+        elif depth and any(
+            _is_of_data(v, function, analysis, depth - 1, by_name=by_name) for v in assigned.get(name, ())
+        ):
             return True
     return False
 
@@ -184,7 +191,7 @@ _NO_PART = frozenset({
     *("loss", "losses", "criterion", "act", "activation", "relu", "gelu", "silu", "softmax", "sigmoid", "dropout", "drop", "pool"),
     *("processor", "tokenizer", "transform", "sampler", "coder", "assigner", "fn", "func", "function", "callback", "logger", "log"),
     *("config", "cfg", "metric", "metrics", "augment", "matcher", "scheduler", "timer", "hook", "rope", "generator", "reduce", "dtype"),
-    *("extractor", "anchors", "roi"),
+    *("extractor", "anchors", "roi", "entropy"),
 })  # fmt: skip
 """First or last words of attributes that are called and have no parameters of their own."""
 _WITHOUT_PARAMETERS = ("Loss", "ReLU", "GELU", "SiLU", "Dropout", "Identity", "Softmax", "Sigmoid", "Tanh", "Pool2d", "Pool1d", "Flatten",
@@ -208,9 +215,18 @@ def _is_part(called: ast.expr, function: Function, analysis: Analysis) -> bool:
         if called.id in function.params:
             return _is_passed_part(called.id, function, analysis)
         made = analysis.resolver.assigned(function).get(called.id, ())
-        return len(made) == 1 and isinstance(made[0], ast.Attribute | ast.Subscript) and _is_part(made[0], function, analysis)
+        return (
+            len(made) == 1
+            and isinstance(made[0], ast.Attribute | ast.Subscript)
+            and _is_part(made[0], function, analysis)
+        )
     owner = function.owner
-    if owner is None or not isinstance(called, ast.Attribute) or not _is_self(called.value) or not _is_module(owner, analysis):
+    if (
+        owner is None
+        or not isinstance(called, ast.Attribute)
+        or not _is_self(called.value)
+        or not _is_module(owner, analysis)
+    ):
         return False
     words = called.attr.lower().strip("_").split("_")
     if {words[0], words[-1]} & _NO_PART or analysis.resolver.method(owner, called.attr) is not None:
