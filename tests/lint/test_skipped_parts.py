@@ -1,9 +1,12 @@
 """A rank whose data leaves nothing, or is finished, does not run a part of the model; and code in which that is no hazard."""
 
+import textwrap
 from pathlib import Path
 
+from forkpoint.lint import Options, lint
 from looping import for_each
-from tests.lint.pairs import Pair, check_pair
+from tests.lint.pairs import HEAD, Pair, check_pair
+from tests.lint.samples import program_of
 
 PASSED = """
         from torch import nn
@@ -107,6 +110,26 @@ PAIRS = {
         "raise-on-some-ranks", EXISTING.format(error="FileExistsError"), EXISTING.format(error="ValueError")
     ),
 }
+
+
+ON_ONE_RANK = """
+        import os
+
+        def save(path, state):
+            if dist.get_rank() == 0:
+                if os.path.exists(path):
+                    raise FileExistsError(path)
+            dist.all_reduce(state)
+"""
+
+
+def test_a_check_that_one_rank_makes_is_not_said_to_be_made_by_each(tmp_path: Path) -> None:
+    program = program_of(tmp_path, HEAD + textwrap.dedent(ON_ONE_RANK))
+
+    found = lint(program, Options()).violations
+
+    assert [v.rule for v in found] == ["raise-on-some-ranks"]
+    assert "only some ranks make this check" in found[0].message
 
 
 @for_each("what", PAIRS)

@@ -15,7 +15,7 @@ configuration (ValueError, NotImplementedError), which end the job at its start.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.decisions import relate, violation
+from forkpoint.lint.decisions import guard_by_rank, relate, violation
 from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
@@ -29,10 +29,8 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
         for branch in analysis.branches.of(function):
             step = next((s for s in branch.after if s.reach.api.kind is ApiKind.COLLECTIVE), None)
-            existing = _refuses_existing(branch) if step is not None else None
-            if step is not None and existing is not None:
-                yield from _by_own_look(branch, existing, step, analysis)
-                continue
+            if step is not None:
+                yield from _by_own_look(branch, step, analysis)
             raised = _raised(branch) or _raised_in_callee(branch, analysis)
             if step is None or raised is None:
                 continue
@@ -56,17 +54,21 @@ def _refuses_existing(branch: Branch) -> ast.Raise | None:
     return next((s for s in last if isinstance(s, ast.Raise) and s.exc and last_word(s.exc) == "FileExistsError"), None)
 
 
-def _by_own_look(branch: Branch, raised: ast.Raise, step: CommStep, analysis: Analysis) -> Iterator[Violation]:
+def _by_own_look(branch: Branch, step: CommStep, analysis: Analysis) -> Iterator[Violation]:
+    raised = _refuses_existing(branch)
+    if raised is None or not isinstance(raised.exc, ast.Call):
+        return
     reasons = analysis.differences.test(branch.test, branch.function).reasons
-    reasons = frozenset(r for r in reasons if r.origin is Origin.FILES)
-    if reasons:
+    # On one rank only, it is a check that only some ranks make.
+    on_one_rank = guard_by_rank(raised.exc, branch.function, analysis, or_before=True) is not None
+    if not on_one_rank and any(r.origin is Origin.FILES for r in reasons):
         yield violation(
             CODE,
             f"each rank looks by itself whether this exists, and a rank that finds it raises; the others go on to {name_step(step)}",
             branch.function,
             raised,
             condition=branch.test,
-            reasons=reasons,
+            reasons=frozenset(r for r in reasons if r.origin is Origin.FILES),
             related=relate(step, branch.function, analysis),
         )
 
