@@ -1,6 +1,7 @@
 """Branches at which ranks that decide differently communicate differently, and violations with their places."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,6 +45,7 @@ class UnequalBranch:
         """
         asked = self.branch.function.module.source(self.branch.test)
         names_rank = "is_" in asked or any(is_rank_word(n) for n in names_and_attributes_in(self.branch.test))
+        names_rank = names_rank or any(isinstance(part, ast.Name | ast.Attribute) for part in _parts(self.branch.test))
         plain = all(r.origin is Origin.RANK and (names_rank or r.expression in asked) for r in self.reasons)
         return plain and all(s.group and not _is_within(self.branch, s) for s in self.steps)
 
@@ -56,6 +58,17 @@ class UnequalBranch:
         return all(
             s.group is not None and (_asks_for(s.group, asked) or _is_across(self.reasons, s.group)) for s in self.steps
         )
+
+
+def _parts(test: ast.expr) -> list[ast.expr]:
+    """What `and`, `or` and `not` connect."""
+    match test:
+        case ast.BoolOp(values=values):
+            return [part for value in values for part in _parts(value)]
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return _parts(inner)
+        case _:
+            return [test]
 
 
 def _is_within(branch: Branch, step: CommStep) -> bool:
@@ -119,7 +132,7 @@ def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:
             reasons = analysis.differences.test(branch.test, function).reasons
             reasons = frozenset(r for r in reasons if r.origin is not Origin.ORDER)
             if reasons and not _hands_over(branch, analysis):
-                yield from _compare(branch, reasons)
+                yield from _compare(branch, reasons, analysis)
 
 
 def _hands_over(branch: Branch, analysis: Analysis) -> bool:
@@ -177,23 +190,23 @@ def guard_by_rank(
     return None
 
 
-def _compare(branch: Branch, reasons: Reasons) -> Iterator[UnequalBranch]:
+def _compare(branch: Branch, reasons: Reasons, analysis: Analysis) -> Iterator[UnequalBranch]:
     for place, arm in enumerate(branch.arms):
         if arm.leaves == "raise":
             # A crash, not a hang: the launcher ends the other ranks.
             continue
         others = [a for i, a in enumerate(branch.arms) if i != place and a.leaves != "raise"]
         for way in sorted(arm.may_leave):
-            left_out = _left_out(branch, arm, others, way)
+            left_out = _left_out(branch, arm, others, way, analysis)
             if left_out:
                 yield UnequalBranch(branch, left_out, _exit(arm.statements, way) or branch.node, way, reasons)
                 return
-    missing = _only_in_one(branch, [arm for arm in branch.arms if arm.leaves != "raise"])
+    missing = _only_in_one(branch, [arm for arm in branch.arms if arm.leaves != "raise"], analysis)
     if missing:
         yield UnequalBranch(branch, missing, missing[0].call, None, reasons)
 
 
-def _left_out(branch: Branch, arm: Arm, others: list[Arm], way: str) -> tuple[CommStep, ...]:
+def _left_out(branch: Branch, arm: Arm, others: list[Arm], way: str, analysis: Analysis) -> tuple[CommStep, ...]:
     """What ranks that leave skip, and ranks in every other arm do."""
     if any(way in other.may_leave or other.leaves for other in others):
         return ()
@@ -203,13 +216,35 @@ def _left_out(branch: Branch, arm: Arm, others: list[Arm], way: str) -> tuple[Co
         return ()
     leaving = assumed(branch.test, holds=arm is branch.arms[0])
     missed = (s for s in theirs if _counts(s) and s.key not in _keys(arm.steps))
-    return tuple(s for s in missed if not _is_excluded(s, leaving, branch.function))
+    return tuple(s for s in missed if not _is_excluded(s, leaving, branch.function, analysis))
 
 
-def _is_excluded(step: CommStep, leaving: set[tuple[str, bool]], function: Function) -> bool:
+def _is_excluded(step: CommStep, leaving: set[tuple[str, bool]], function: Function, analysis: Analysis) -> bool:
     """`if not sharded and rank > 0: return`, then `if sharded: barrier()`: who leaves would not have called it."""
     needed = {known for test, holds in guards(step.call, function) for known in assumed(test, holds=holds)}
-    return any((text, not holds) in leaving for text, holds in needed)
+    return any((text, not holds) in leaving for text, holds in needed) or _is_silent_for(leaving, step, analysis)
+
+
+def _is_silent_for(others: set[tuple[str, bool]], step: CommStep, analysis: Analysis) -> bool:
+    """A function on the way asks the same question of the whole program before all that it communicates: `if is_main() or is_xla():
+    save()`, which communicates `if is_xla()`.
+    """
+    if not any(_OF_PROGRAM.fullmatch(text) for text, _ in others):
+        return False
+    for function, _ in analysis.communication.path(step.reach):
+        steps = analysis.branches.steps(function.body, function)
+        if steps and all(_is_ruled_out(s.call, function, others) for s in steps):
+            return True
+    return False
+
+
+def _is_ruled_out(call: ast.Call, function: Function, others: set[tuple[str, bool]]) -> bool:
+    asked = {known for test, holds in guards(call, function) for known in assumed(test, holds=holds)}
+    return any(_OF_PROGRAM.fullmatch(text) and (text, not holds) in others for text, holds in asked)
+
+
+_OF_PROGRAM = re.compile(r"(?!self\.|cls\.)[\w.]+\(\)")
+"""A function without arguments: it answers the same wherever a rank asks it."""
 
 
 def _exit(block: Sequence[ast.stmt], way: str) -> ast.stmt | None:
@@ -218,13 +253,20 @@ def _exit(block: Sequence[ast.stmt], way: str) -> ast.stmt | None:
     return next((n for s in block for n in ast.walk(s) if isinstance(n, kind)), None)
 
 
-def _only_in_one(branch: Branch, arms: list[Arm]) -> tuple[CommStep, ...]:
+def _only_in_one(branch: Branch, arms: list[Arm], analysis: Analysis) -> tuple[CommStep, ...]:
     done = _until_they_meet(branch, arms)
     keys = [_keys(steps) for steps in done]
     if len(arms) < 2 or all(k == keys[0] for k in keys):
         return ()
     common = set(keys[0]).intersection(*keys[1:])
-    only = tuple(s for arm in arms for s in arm.steps if s.key not in common and _counts(s))
+    only = tuple(
+        s
+        for arm in arms
+        for s in arm.steps
+        if s.key not in common
+        and _counts(s)
+        and not _is_silent_for(assumed(branch.test, holds=arm is not branch.arms[0]), s, analysis)
+    )
     # The same communication under other names on each side: as many of the same kind.
     kinds = [sorted(s.reach.api.op for s in steps if _counts(s)) for steps in done]
     return () if all(k == kinds[0] for k in kinds) else only

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from forkpoint.source.apis import Origin, Strength, is_inbox_word, is_rank_word
 from forkpoint.source.beginnings import Beginnings
 from forkpoint.source.branches import Branches
-from forkpoint.source.code import Class, Function
+from forkpoint.source.classes import MUTATES
+from forkpoint.source.code import Class, Function, spelled
 from forkpoint.source.communicates import Communication
 from forkpoint.source.interpret import Interpreter
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import argument_for, last_word, names_and_attributes_in
+from forkpoint.source.syntax import argument_for, guards, last_word, names_and_attributes_in, names_in
 from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Reason, Value, join, settle
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class Differences:
         found = [self.facts(m).written.get(name, UNKNOWN) for m in [*growing][:_WRITERS]]
         added = [Value(v.content, v.extent, equal=not v.reasons) for v in found]
         later = [m for m in growing if m.short != "__init__"]
-        if later and is_inbox_word(name):
+        if is_inbox_word(name) and not all(_refills(name, m) for m in later):
             added.append(Value(extent=frozenset({_waiting(name, later[0])})))
         return added
 
@@ -203,6 +204,23 @@ class Differences:
 def _given(name: str, place: int, call: ast.Call) -> ast.expr | None:
     by_place = call.args[place] if place < len(call.args) else None
     return next((k.value for k in call.keywords if k.arg == name), by_place)
+
+
+def _refills(name: str, method: Function) -> bool:
+    """`if not self.queue: self.queue.extend(self.plan())`: who takes from it fills it, at the same step on all ranks."""
+    container = f"self.{name}"
+    added = [c for c in method.calls if isinstance(c.func, ast.Attribute) and spelled(c.func.value) == container]
+    added = [c for c in added if isinstance(c.func, ast.Attribute) and c.func.attr in MUTATES and c.args]
+    return bool(added) and all(
+        any(
+            spelled(n) == container
+            for test, _ in guards(call, method)
+            for n in ast.walk(test)
+            if isinstance(n, ast.Attribute)
+        )
+        and not any(names_in(a) & set(method.params) - {"self"} for a in call.args if not isinstance(a, ast.Call))
+        for call in added
+    )
 
 
 def _waiting(name: str, method: Function) -> Reason:

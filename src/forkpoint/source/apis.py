@@ -264,6 +264,18 @@ def is_world_word(name: str) -> bool:
 
 
 @cache
+def is_device_word(name: str) -> bool:
+    """`device`, `DEVICE`, `get_device`: ranks have different ones, and do the same on them."""
+    return name.lower().strip("_").removeprefix("get_").rpartition("_")[2] == "device"
+
+
+@cache
+def is_counter_word(name: str) -> bool:
+    """`max_steps`, `epoch`: counts what all ranks do together."""
+    return name.lower().strip("_").rpartition("_")[2].rstrip("s") in {"step", "epoch", "iteration", "iter"}
+
+
+@cache
 def is_setting_word(name: str) -> bool:
     """`use_fused_kernels`: what the job was started with."""
     return name.startswith(("use_", "enable_", "disable_"))

@@ -3,13 +3,14 @@
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 
 from forkpoint.source.code import Function
 from forkpoint.source.communicates import Communication, Reach
 from forkpoint.source.flow import exits_in
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import NestedScope, last_word, own_nodes
+from forkpoint.source.syntax import NestedScope, argument_for, default_of, last_word, own_nodes
 from forkpoint.source.value import Reason
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -127,8 +128,27 @@ class Branches:
         if reach.through is None:
             group = self._group(call, function)
             return CommStep(call, reach, (reach.api.op, group or ""), group)
-        within, last = self._communication.path(reach)[-1]
-        return CommStep(call, reach, (reach.through.module.path, reach.through.name), self._group(last, within))
+        path = self._communication.path(reach)
+        within, last = path[-1]
+        group = self._passed_group(self._group(last, within), [(function, call), *path])
+        return CommStep(call, reach, (reach.through.module.path, reach.through.name), group)
+
+    def _passed_group(self, group: str | None, path: Sequence[tuple[Function, ast.Call]]) -> str | None:
+        """`barrier(group)` in `def wait(group=None)`: the group is what the calls on the way pass, or the default one."""
+        for (_, call), (callee, _) in reversed(list(pairwise(path))):
+            if group is None or group not in callee.params:
+                return group
+            given = argument_for(group, call, callee)
+            if given is None:
+                # `**given` may have it.
+                is_hidden = any(k.arg is None for k in call.keywords) or any(
+                    isinstance(a, ast.Starred) for a in call.args
+                )
+                given = None if is_hidden else default_of(group, callee)
+                if given is None:
+                    return group
+            group = _text_of_group(given)
+        return group
 
     def _group(self, call: ast.Call, function: Function) -> str | None:
         """A module called `comm` is not a communicator."""
@@ -223,12 +243,16 @@ def group_of(call: ast.Call) -> str | None:
     """The group that a call names, unless it is the default one."""
     for keyword in call.keywords:
         if keyword.arg in _GROUP_WORDS:
-            text = ast.unparse(keyword.value)
-            return None if text == "None" or text.endswith("WORLD") else text
+            return _text_of_group(keyword.value)
     # A communicator object: `self.comm.broadcast(x)`.
     if isinstance(call.func, ast.Attribute) and last_word(call.func.value).endswith(_COMMUNICATORS):
         return ast.unparse(call.func.value)
     return None
+
+
+def _text_of_group(group: ast.expr) -> str | None:
+    text = ast.unparse(group)
+    return None if text == "None" or text.endswith("WORLD") else text
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A call -> Value: whether what it returns can differ by rank, and what it changes."""
 
 import ast
+import re
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import PurePath
@@ -12,6 +13,9 @@ from forkpoint.source.apis import (
     Strength,
     ValueSource,
     is_agreement_word,
+    is_counter_word,
+    is_data_word,
+    is_device_word,
     is_rank_word,
     is_world_word,
     known_apis,
@@ -20,12 +24,13 @@ from forkpoint.source.beginnings import Place
 from forkpoint.source.classes import MUTATES
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
-from forkpoint.source.questions import is_text, of_one_item
+from forkpoint.source.questions import asks_for_the_root, is_text, of_one_item
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
 from forkpoint.source.syntax import (
     all_arguments,
     last_word,
     names_and_attributes_in,
+    names_in,
     receiver_fits,
     shortened,
 )
@@ -73,6 +78,11 @@ _REDUCES = frozenset(
 )
 """Reductions to a single number, whatever the size of the input."""
 _GROUPS = ("group", "pg", "mesh", "comm", "communicator")
+_OWN_DISK = re.compile(
+    r"""['"]/(tmp|dev/shm|scratch|local)\b|\btempfile\.(mkdtemp|gettempdir|mkstemp)|\bTMPDIR\b|['"]~/\.cache"""
+)
+_FOLLOWED = 3
+"""Assignments to follow from a path to the folder that it is in."""
 _NUMERIC = ("torch.", "numpy.", "math.", "itertools.", "functools.", "operator.")
 
 
@@ -152,11 +162,14 @@ class CallValues(ABC):
         self._mutate(node, values)
         name = last_word(node.func)
         returned = self._scope.returned(node, values)
-        if is_world_word(name):
+        if is_world_word(name) or is_device_word(name):
             return EQUAL
+        if returned is not None and "scatter" in name:
+            # What one rank sends to each other one says nothing of the rank, although the sender finds it by its rank.
+            return UNKNOWN
         if returned is not None and (returned.equal or (returned.reasons and not self._agrees(node, name))):
             return returned
-        if is_rank_word(name):
+        if is_rank_word(name) or (isinstance(node.func, ast.Attribute) and asks_for_the_root(node.func)):
             return self._rank(node)
         if self._agrees(node, name):
             return MADE_EQUAL
@@ -204,7 +217,15 @@ class CallValues(ABC):
         return Value(strongest(about.content | {reason}), extent, params=about.params)
 
     def _known_to_differ(self, source: ValueSource, node: ast.Call) -> Reason | None:
-        """A stronger reason than the table gives, if this program shows that the value does differ by rank."""
+        """A stronger reason than the table gives, if this program shows that the value does differ by rank; or a weaker one."""
+        if (
+            source.origin is Origin.LOCAL_DATA
+            and isinstance(node.func, ast.Attribute)
+            and _counts_steps(node.func.value)
+        ):
+            return self._reason(
+                Origin.LOCAL_DATA, Strength.POSSIBLE, node, "ranks may have made different numbers of steps"
+            )
         if source.origin is Origin.RANDOM and not any(k.arg == "generator" for k in node.keywords):
             seeded = self._scope.seeded_by_rank(self._resolver.dotted(node.func, self._scope.function) or "")
             if seeded is not None:
@@ -213,7 +234,17 @@ class CallValues(ABC):
         if source.origin is Origin.FILES and self._scope.is_being_made(node):
             text = "one rank makes it, and nothing makes the others wait for that"
             return self._reason(Origin.FILES, Strength.LIKELY, node, text)
+        if source.origin is Origin.FILES and self._is_on_own_disk(node, _FOLLOWED):
+            return self._reason(Origin.FILES, Strength.LIKELY, node, "each node has a folder of its own there")
         return None
+
+    def _is_on_own_disk(self, expr: ast.expr, depth: int) -> bool:
+        """The path is made from a folder for temporary files, shared memory or a home folder's cache."""
+        if _OWN_DISK.search(self._scope.function.module.source(expr)):
+            return True
+        assigned = self._resolver.assigned(self._scope.function)
+        made = [v for name in names_in(expr) for v in assigned.get(name, ())]
+        return depth > 0 and any(self._is_on_own_disk(v, depth - 1) for v in made[:_FOLLOWED])
 
     def _communicated(self, api: Api, node: ast.Call) -> Value:
         arguments = node.args[1:] if last_word(node.func) in RUNS_ITS_ARGUMENT else node.args
@@ -332,6 +363,12 @@ def _leaves_ties(call: ast.Call) -> bool:
 
 def without_order(reasons: Reasons) -> Reasons:
     return frozenset(r for r in reasons if r.origin is not Origin.ORDER)
+
+
+def _counts_steps(expr: ast.expr) -> bool:
+    """`(agent_steps >= max_steps).all()`: ranks that work in step count alike."""
+    names = names_and_attributes_in(expr)
+    return any(map(is_counter_word, names)) and not any(map(is_data_word, names))
 
 
 def _passed_on(value: Value, *, keep_equal: bool, extent: Reasons = NO_REASONS) -> Value:

@@ -50,7 +50,7 @@ class Communication:
         self._apis = known_apis()
         self._direct: dict[ast.Call, Api | None] = {}
         self._hidden = HiddenCalls(program, resolver)
-        self._trains = any(
+        self.trains = any(
             name.startswith(self._apis.distributed)
             for module in program.modules.values()
             for name in (*module.imports.values(), *module.stars)
@@ -294,7 +294,7 @@ class Communication:
             return Api("log with sync_dist", ApiKind.COLLECTIVE)
         if func.attr == "__iter__" and is_super(func.value) and self._is_loader(function):
             return Api("DataLoader.__iter__", ApiKind.COLLECTIVE)
-        if func.attr in {"backward", "manual_backward"} and self._trains:
+        if func.attr in {"backward", "manual_backward"} and self.trains:
             return Api("backward", ApiKind.IMPLICIT)
         for method in self._apis.methods.get(func.attr, ()):
             if _fits(method, func.value, self._of_libraries(cls)):

@@ -8,6 +8,7 @@ from forkpoint.source.apis import (
     Origin,
     Strength,
     is_data_word,
+    is_device_word,
     is_loader_word,
     is_local_attribute,
     is_low_rank_word,
@@ -18,7 +19,14 @@ from forkpoint.source.apis import (
 )
 from forkpoint.source.call_values import MEASURES, TYPE_LIKE, CallValues
 from forkpoint.source.code import spelled
-from forkpoint.source.questions import asked_for_emptiness, asks_for_a_rank, is_text, item_name, of_one_item
+from forkpoint.source.questions import (
+    asked_for_emptiness,
+    asks_for_a_rank,
+    asks_for_the_root,
+    is_text,
+    item_name,
+    of_one_item,
+)
 from forkpoint.source.syntax import (
     ancestors,
     branches_and_loops,
@@ -94,6 +102,8 @@ class Expressions(CallValues):
                 return replace(self._displayed([*spread, *plain, *filter(None, node.keys)]), is_container=True)
             case ast.BoolOp():
                 return self._connected(node, [self.value(v) for v in node.values])
+            case ast.JoinedStr() | ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
+                return _in_text(join(*(self.value(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))))
             case ast.BinOp():
                 value = combined(self.value(node.left), self.value(node.right))
                 if not is_difference_of_keys(node):
@@ -127,7 +137,7 @@ class Expressions(CallValues):
         return join(*values)
 
     def _name(self, node: ast.Name) -> Value:
-        if is_world_word(node.id):
+        if is_world_word(node.id) or is_device_word(node.id):
             return EQUAL
         value = self._scope.name(node.id)
         if is_setting_word(node.id):
@@ -162,12 +172,12 @@ class Expressions(CallValues):
         return frozenset({self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, "it is this rank's own data")})
 
     def _attribute(self, node: ast.Attribute) -> Value:
-        if is_world_word(node.attr):
+        if is_world_word(node.attr) or is_device_word(node.attr):
             return EQUAL
         known = self._scope.attribute(node)
         if known is not None and (known.equal or known.content or known.params):
             return known
-        if is_rank_word(node.attr) and not self._is_size_of_matrix(node):
+        if (is_rank_word(node.attr) and not self._is_size_of_matrix(node)) or asks_for_the_root(node):
             return self._rank(node)
         if is_local_attribute(node.attr):
             return Value(self._data(node))
@@ -363,6 +373,12 @@ class Expressions(CallValues):
             if iterable.func.id == "zip":
                 return replace(item, parts=tuple(self.element(a, self.value(a)) for a in iterable.args))
         return item
+
+
+def _in_text(value: Value) -> Value:
+    """A number in a name, such as that of a folder: decisions on names are about their other parts."""
+    content = frozenset(r for r in value.content if r.origin not in {Origin.RANK, Origin.TIME})
+    return replace(value, content=content, params=frozenset(p for p in value.params if not is_rank_word(p)))
 
 
 def _weakened(value: Value) -> Value:

@@ -15,12 +15,14 @@ from forkpoint.source.questions import item_name
 from forkpoint.source.resolve import STARTS_THREADS, Resolver
 from forkpoint.source.syntax import (
     argument_for,
+    assumed,
     is_abstract,
     is_container_annotation,
     is_flag,
     is_property,
     is_raised_on_all_ranks,
     last_word,
+    names_in,
 )
 from forkpoint.source.value import (
     EQUAL,
@@ -68,6 +70,8 @@ class Interpreter:
         """Parameters whose length is the number of rounds of the loops around this code."""
         self._same_here: Reasons = NO_REASONS
         """Reasons why ranks differ that do not apply to those that get here: all of these took the same arm."""
+        self._halves: dict[tuple[str, bool], dict[str, tuple[str, Value]]] = {}
+        """What was assigned where a condition holds, by the condition: expressions, and their values."""
         self._facts = facts
         self._with_items: set[str] = set()
         """Variables for which single items are tracked."""
@@ -289,9 +293,32 @@ class Interpreter:
         decision = self._values.truth(node.test)
         self.test(node.test, decision)
         agreed = frozenset(r for r in decision.reasons if r.origin is Origin.RANK) if is_flag(node.test) else NO_REASONS
-        self._branch(decision, [node.body, node.orelse], agreed)
+        ends = self._branch(decision, [node.body, node.orelse], agreed)
+        if decision.may_differ and not node.orelse and len(ends) > 1:
+            self._complete(node, ends[0])
 
-    def _branch(self, decision: Value, arms: list[list[ast.stmt]], agreed_in_first: Reasons = NO_REASONS) -> None:
+    def _complete(self, node: ast.If, end: dict[str, Value]) -> None:
+        """`if rank == 0: x = load()`, `barrier()`, `if rank != 0: x = load()`: all ranks have done the same."""
+        known = assumed(node.test, holds=True)
+        if len(known) != 1:
+            return
+        text, holds = known.pop()
+        made = {
+            name: (ast.unparse(statement.value), end.get(name, UNKNOWN))
+            for statement in node.body
+            if isinstance(statement, ast.Assign) and not isinstance(statement.value, ast.Constant)
+            for target in statement.targets
+            for name in names_in(target)
+        }
+        for name, (expression, value) in self._halves.get((text, not holds), {}).items():
+            if name in made and made[name][0] == expression:
+                self.env[name] = join(value, made[name][1])
+        self._halves[(text, holds)] = made
+
+    def _branch(
+        self, decision: Value, arms: list[list[ast.stmt]], agreed_in_first: Reasons = NO_REASONS
+    ) -> list[dict[str, Value]]:
+        """Returns the variables at the end of each arm that reaches its end."""
         before, context = dict(self.env), self.context
         self.context = join(context, decision) if decision.may_differ else context
         ends: list[dict[str, Value]] = []
@@ -310,6 +337,7 @@ class Interpreter:
             self._skipping = strongest(self._skipping | decision.reasons)
         # If all other arms leave, every rank that gets here took the same arm.
         self.env = _merge(before, ends, decision) if len(ends) > 1 else ends[0] if ends else before
+        return ends
 
     def _leaves(self, block: list[ast.stmt]) -> str | None:
         return self._all.resolver.exit_of(block, self.function)

@@ -23,6 +23,14 @@ def asks_for_a_rank(node: ast.Compare) -> bool:
     return is_rank_word(last_word(node.left)) and bool(to_zero) and isinstance(node.ops[0], ast.Lt | ast.GtE)
 
 
+_OF_RANKS = frozenset({"dist", "distributed", "comm", "communicator", "world", "process", "gang", "ranks"})
+
+
+def asks_for_the_root(node: ast.Attribute) -> bool:
+    """`dist.is_root()`; of a tree or a wrapped module it is another root."""
+    return node.attr == "is_root" and bool(set(last_word(node.value).lower().strip("_").split("_")) & _OF_RANKS)
+
+
 def asked_for_emptiness(node: ast.Compare) -> ast.expr | None:
     """`x` of `x.numel() == 0`, `x.shape[0] == 0`, `x.size(0) > 0`, `x.sum() == 0` and `len(x) == 0`."""
     compared = node.comparators[0]

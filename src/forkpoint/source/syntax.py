@@ -18,7 +18,7 @@ DecidingNode = Decider | ast.Assert | ast.BoolOp | ast.comprehension
 _BLOCKS = ("body", "orelse", "finalbody")
 _SAME_ON_ALL_RANKS = frozenset({
     "ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "AttributeError", "NotImplementedError",
-    "StopIteration", "StopAsyncIteration", "GeneratorExit", "TypeError", "NameError", "KeyError", "PackageNotFoundError",
+    "StopIteration", "StopAsyncIteration", "GeneratorExit", "TypeError", "NameError", "KeyError", "PackageNotFoundError", "CalledProcessError",
 })  # fmt: skip
 """Caused by the program, the installation or the end of the data, so usually raised on all ranks."""
 _PARSES = frozenset({
