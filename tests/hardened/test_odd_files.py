@@ -23,6 +23,8 @@ from forkpoint.traces.dump import decode
 from hardened.mutations import resealed
 from hardened.odd import AMPLIFIED, GROWING, ODD, good_dump, packed, with_good
 from hardened.whole import run_whole
+from ingest.encode import encode
+from ingest.samples import dump, entry
 from looping import for_each
 from test_habits import SRC
 
@@ -37,6 +39,19 @@ def test_an_odd_dump_beside_good_ones_breaks_nothing(name: str, tmp_path: Path, 
     for reader in READERS:
         monkeypatch.setenv("FORKPOINT_NATIVE", reader)
         assert run_whole([folder]).internal == ()
+
+
+def test_a_message_in_a_group_without_a_name_and_without_collectives_breaks_nothing(tmp_path: Path):
+    waiting = {"state": "scheduled", "time_discovered_completed_ns": None, "retired": False}
+    send = {"profiling_name": "nccl:send 0->1", "is_p2p": True}
+    calls = {
+        0: [entry(0), entry(1), entry(2, **waiting)],
+        2: [entry(0), entry(1, **send), entry(2, process_group=("", ""), **send, **waiting)],
+    }
+    for rank, made in calls.items():
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(encode(dump(made)))
+
+    assert run_whole([tmp_path]).internal == ()
 
 
 def test_a_summary_that_was_changed_and_sealed_again_breaks_nothing(tmp_path: Path):
