@@ -22,7 +22,7 @@ _VARIABLE = re.compile(rb"^(" + _FRONT + rb")([A-Za-z_][A-Za-z0-9_]{0,100})=([^\
 _ESCAPED = re.compile(rb"(?:\\n(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\\\n\"]{0,4096}){5,}")
 _ESCAPED_VARIABLE = re.compile(rb"(\\n(?:export |declare -x )?)([A-Za-z_][A-Za-z0-9_]{0,100})=([^\\\n\"]{0,4096})")
 _SHOWN = re.compile(
-    rb"environ\(\{[^\n]*(?:\n[^\n']{0,60}'[A-Za-z_][A-Za-z0-9_]{0,100}': [^\n]*)*|^(?=[^\n]*'PATH': ')(?=[^\n]*'HOME': ')[^\n]*", re.MULTILINE
+    rb"environ\(\{[^\n]*(?:(?<!\}\))\n[^\n']{0,60}'[A-Za-z_][A-Za-z0-9_]{0,100}': [^\n]*)*|^(?=[^\n]*'PATH': ')(?=[^\n]*'HOME': ')[^\n]*", re.MULTILINE
 )
 """`pprint` puts each variable on a line."""
 _JSON = re.compile(rb'"[eE]nv(?:iron|ironment)?"\s{0,4}:\s{0,4}\{[^{}]{0,200000}\}')
