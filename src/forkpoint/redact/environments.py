@@ -22,12 +22,13 @@ _VARIABLE = re.compile(rb"^(" + _FRONT + rb")([A-Za-z_][A-Za-z0-9_]{0,100})=([^\
 _ESCAPED = re.compile(rb"(?:\\n(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\\\n\"]{0,4096}){5,}")
 _ESCAPED_VARIABLE = re.compile(rb"(\\n(?:export |declare -x )?)([A-Za-z_][A-Za-z0-9_]{0,100})=([^\\\n\"]{0,4096})")
 _SHOWN = re.compile(
-    rb"environ\(\{[^\n]*(?:(?<!\}\))\n[^\n']{0,60}'[A-Za-z_][A-Za-z0-9_]{0,100}': [^\n]*)*|^(?=[^\n]*'PATH': ')(?=[^\n]*'HOME': ')[^\n]*", re.MULTILINE
+    rb"environ\(\{[^\n]*(?:(?<!\}\))\n[^\n']{0,60}'[A-Za-z_][A-Za-z0-9_]{0,100}': [^\n]*)*|^(?=[^\n]*'PATH': ')(?=[^\n]*'HOME': ')[^\n]*",
+    re.MULTILINE,
 )
 """`pprint` puts each variable on a line."""
 _JSON = re.compile(rb'"[eE]nv(?:iron|ironment)?"\s{0,4}:\s{0,4}\{[^{}]{0,200000}\}')
 _JSON_LIST = re.compile(rb'"[eE]nv(?:iron|ironment)?"\s{0,4}:\s{0,4}\[[^\[\]]{0,200000}\]')
-_JSON_SETTING = re.compile(rb'"([A-Za-z_][A-Za-z0-9_]{0,100})=((?:[^"\\\n]|\\.)*)"')
+_JSON_SETTING = re.compile(rb'(")([A-Za-z_][A-Za-z0-9_]{0,100})=((?:[^"\\\n]|\\.)*)(?=")')
 _JSON_PAIR = re.compile(rb'"([A-Za-z_][A-Za-z0-9_]{0,100})"(\s{0,4}:\s{0,4})"((?:[^"\\\n]|\\.)*)"')
 _PAIR = re.compile(rb"""'([A-Za-z_][A-Za-z0-9_]{0,100})': (?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")""")
 _LISTED = re.compile(_VARIABLE_LINE + rb"\Z")
@@ -60,12 +61,6 @@ def mask_environments(text: bytes, counts: Counter[str]) -> bytes:
         kept = _may_stay(match[1], match[3])
         return match[0] if kept else masked(b'"' + match[1] + b'"' + match[2] + b'"') + b'"'
 
-    def in_json_list(match: re.Match[bytes]) -> bytes:
-        return _JSON_SETTING.sub(setting, match[0])
-
-    def setting(match: re.Match[bytes]) -> bytes:
-        return match[0] if _may_stay(match[1], match[2]) else masked(b'"' + match[1] + b"=") + b'"'
-
     def masked(front: bytes) -> bytes:
         counts["variable"] += 1
         return front + _MASK.encode()
@@ -74,7 +69,8 @@ def mask_environments(text: bytes, counts: Counter[str]) -> bytes:
     if b"\\n" in text:
         text = _ESCAPED.sub(lambda match: _ESCAPED_VARIABLE.sub(variable, match[0]), text)
     if b'"env' in text or b'"Env' in text:
-        text = _JSON_LIST.sub(in_json_list, _JSON.sub(in_json, text))
+        text = _JSON.sub(in_json, text)
+        text = _JSON_LIST.sub(lambda match: _JSON_SETTING.sub(variable, match[0]), text)
     return _SHOWN.sub(shown, text) if b"environ({" in text or b"'PATH': '" in text else text
 
 
