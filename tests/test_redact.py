@@ -374,6 +374,7 @@ def test_a_host_gets_a_pseudonym_where_a_line_names_one(place: str) -> None:
         ("session opened for user hbergstrom by (uid=0)", "session opened for user user-1 by (uid=0)"),
         (r"C:\Users\rkapoor\train.py", r"C:\Users\user-1\train.py"),
         ("HWaddr df-47-7e-c6-e1-78", "HWaddr mac-1"),
+        ("Gi1/0/3 learned 3cec.ef5a.bbc2", "Gi1/0/3 learned mac-1"),
         ("ib0:77ca:a11f:9991:15e5:2c04:fac0:732e:2f5c%ib0<0>", "ib0:ip-1%ib0<0>"),
         ("gw-7.prod.acmelabs.net_rank3.log", "host-1_rank3.log"),
         ("set password to 'winter5027W'", "set password to '[masked-value]'"),

@@ -95,6 +95,8 @@ LISTINGS = (
     "[rank0]: A=1\n[rank0]: HOME=/root\n[rank0]: MY_THING=@@\n[rank0]: B=2\n[rank0]: C=3\n[rank0]: D=4\n",
     "environ({'A': '1', 'MY_THING': '@@', 'C': '3'})",
     "{'PATH': '/bin', 'HOME': '/root', 'MY_THING': '@@', 'LANG': 'C'}",
+    "environ({'A': '1',\n         'MY_THING': '@@',\n         'C': '3'})",
+    '[{"Config": {"Env": [\n "PATH=/bin",\n "MY_THING=@@"\n], "Cmd": []}}]',
 )
 
 

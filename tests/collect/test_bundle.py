@@ -249,6 +249,16 @@ def test_what_the_recorder_itself_says_stays_whatever_a_host_is_called() -> None
     assert pickle.loads(data) == pickle.loads(encode(dump([entry()])))
 
 
+def test_a_dump_with_an_environment_shows_only_harmless_variables() -> None:
+    environment = {"PATH": "/usr/bin", "HOME": "/root", "ACME_LOCK": "maple", "NCCL_DEBUG": "INFO"}
+
+    told = pickle.loads(redact_dump(encode(dump([entry()], env=environment)), "x", str))
+    alone = pickle.loads(redact_dump(encode(dump([entry()], made={"ACME_LOCK": "maple"})), "x", str))
+
+    assert told["env"] == {**environment, "HOME": "[masked-value]", "ACME_LOCK": "[masked-value]"}
+    assert alone["made"] == {"ACME_LOCK": "maple"}
+
+
 @pytest.mark.parametrize("data", [pickle.dumps(print, 2), pickle.dumps({"entries": [{"frames": b"secret" * 9}]}, 4)])
 def test_a_pickle_that_is_no_plain_dump_is_refused(data: bytes) -> None:
     with pytest.raises((HostileInput, UnreadableInput)):

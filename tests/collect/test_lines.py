@@ -87,6 +87,8 @@ def test_a_line_without_end_or_space_is_left_out_and_the_next_is_there() -> None
         (b"x\nexport A=1\nexport B=2\nRANK=3\nNCCL_DEBUG=x\nHF_TOKEN=5\ny", b"x\nexport A=*\nexport B=*\nRANK=3\nNCCL_DEBUG=x\nHF_TOKEN=*\ny"),
         (b'"env": {"A": "1", "RANK": "2", "B": "3 4"}, "x": {"A": "1"}', b'"env": {"A": "*", "RANK": "2", "B": "*"}, "x": {"A": "1"}'),
         (rb'{"a": "x\nA=1\nB=2\nRANK=3\nC=4\nD=5"}', rb'{"a": "x\nA=*\nB=*\nRANK=3\nC=*\nD=*"}'),
+        (b"[0]: environ({'A': '1',\n[0]:          'RANK': '2',\n[0]:          'B': 'x {'})\n'C': '3'", b"[0]: environ({'A': *,\n[0]:          'RANK': '2',\n[0]:          'B': *})\n'C': '3'"),
+        (b'"Env": [\n "A=1",\n "RANK=2"\n], "Cmd": ["B=3"]', b'"Env": [\n "A=*",\n "RANK=2"\n], "Cmd": ["B=3"]'),
         (b"loss=1\nlr=2\nstep 3\nA=4\n", b"loss=1\nlr=2\nstep 3\nA=4\n"),
     ],
 )  # fmt: skip

@@ -1,15 +1,17 @@
 """A summary of many ranks says the same whoever made it, in whatever order and tree."""
 
 import random
+from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forkpoint.guard.messages import (
     Ask,
     Beat,
     Calls,
+    GuardStore,
     Identity,
     RankAnswer,
     RankHealth,
@@ -17,7 +19,7 @@ from forkpoint.guard.messages import (
     decode_ask,
     encode,
 )
-from forkpoint.guard.summary import Conflict, Summary, levels_led, merge, without_closed_groups
+from forkpoint.guard.summary import Conflict, Leader, Summary, levels_led, merge, without_closed_groups
 from forkpoint.report.escape import valid_text
 from guard.told import summary_of, told
 
@@ -75,10 +77,35 @@ def test_summaries_and_beats_survive_the_journey() -> None:
 
 
 @given(st.binary(max_size=200) | st.sampled_from([encode(x) for x in ([], None, {"groups": 3, "steps": []})]))
+@example(data=b"\x81\xa1x" + 100_000 * b"\x91" + b"\xc0")  # lists in lists, in a field that nobody knows
+@example(data=b"\x81\xa4rank\xa1\xff")  # not UTF-8
 def test_anything_else_in_the_store_is_ignored(data) -> None:
     for kind in (Beat, Calls, RankAnswer, Identity, Summary):
         assert decode(data, kind) is None
     assert decode_ask(data) == Ask()
+
+
+class _Written:
+    """A store in which anyone may have written."""
+
+    def __init__(self, held: dict[str, object]) -> None:
+        self._held = {key: encode(message) for key, message in held.items()}
+
+    def read(self, keys: list[str]) -> list[bytes | None]:
+        return [self._held.get(key) for key in keys]
+
+
+def test_a_beat_under_the_key_of_another_rank_is_not_heard() -> None:
+    held: dict[str, object] = {f"beat/{rank}": told(rank, 6, done=5)[0] for rank in range(3)}
+    forged = {"beat/3": told(1, 5, state=RankHealth.FINISHED)[0]}
+    own = {"beat/3": told(3, 5, state=RankHealth.FINISHED)[0]}
+
+    def odd(beats: dict[str, object]) -> list[int]:
+        leader = Leader(0, 4, cast(GuardStore, _Written(held | beats)), 1.0)
+        return [one.rank for one in leader.gather().odd]
+
+    assert odd(forged) == []
+    assert odd(own) == [3]
 
 
 def test_a_text_that_is_not_utf8_still_travels() -> None:

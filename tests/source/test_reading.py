@@ -13,6 +13,7 @@ BAD = {
     "Python 2": b"print 'hello'\n",
     "a wrong encoding": b"# coding: ascii\nname = '\xff'\n",
     "an unknown encoding": b"# coding: klingon\n",
+    "an encoding that is not of text": b"# coding: rot13\nx = 1\n",
     "NUL bytes": b"x = 1\0\n",
     "a notebook under a wrong name": b'{"cells": [], "nbformat": 4,\n',
     "very deep nesting": b"x = " + b"(" * 300 + b"1" + b")" * 300 + b"\n",

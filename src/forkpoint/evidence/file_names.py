@@ -8,6 +8,7 @@ is a guess: `text_files.believe_places` accepts it unless the files contradict i
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -64,11 +65,11 @@ class FileNames:
     def __init__(self, paths: Iterable[str] = ()) -> None:
         values: dict[str, list[set[int]]] = defaultdict(list)
         for path in paths:
-            form, numbers = _form(path)
-            seen = values[form]
+            end = _end_of(path)
+            numbers, seen = _NUMBER.findall(end), values[_NUMBER.sub("#", end)]
             seen += [set() for _ in numbers[len(seen) :]]
             for one, known in zip(numbers, seen, strict=True):
-                known.add(one.value)
+                known.add(int(one))
         self._values = values
 
     def _numbers(self, path: str) -> tuple[list[_Number], set[int], bool]:
@@ -141,9 +142,15 @@ def _in_folder(numbers: list[_Number], varying: set[int]) -> bool:
     return any(n.place in varying and n.depth > 0 and (n.is_rank or n.is_whole) for n in numbers)
 
 
+def _end_of(path: str) -> str:
+    return "/".join(path.split("/")[-_COMPONENTS:])
+
+
+@lru_cache(maxsize=2)
 def _form(path: str) -> tuple[str, list[_Number]]:
-    """A path without its numbers, and the numbers."""
-    parts = path.split("/")[-_COMPONENTS:]
+    """A path without its numbers, and the numbers. One file is asked about several times in a row."""
+    last = _end_of(path)
+    parts = last.split("/")
     numbers: list[_Number] = []
     for index, part in enumerate(parts):
         end = _SUFFIXES.search(part)
@@ -163,7 +170,7 @@ def _form(path: str) -> tuple[str, list[_Number]]:
                     is_whole=found[0] == part and value < _MAX_RANK,
                 )
             )
-    return _NUMBER.sub("#", "/".join(parts)), numbers
+    return _NUMBER.sub("#", last), numbers
 
 
 _ALONE = FileNames()

@@ -39,7 +39,8 @@ def messages(own: "Reading") -> Iterator[bytes]:
     if records := own.records.kept:
         for record in records:
             name = record.file.encode("utf-8", "surrogatepass")
-            yield message(MessageKind.RECORD, _RECORD.pack(record.rank, len(name)) + name + record.data)
+            head = MESSAGE_HEAD.pack(MessageKind.RECORD, _RECORD.size + len(name) + len(record.data))
+            yield b"".join((head, _RECORD.pack(record.rank, len(name)), name, record.data))
         records.clear()
     if own.texts or own.empty or own.problems or own.internal:
         yield from _rarer_messages(own)

@@ -190,7 +190,7 @@ def own_by_number(texts: Sequence[TextReading]) -> list[TextReading]:
         shown = len(spoken) > 1 and len(apart) == 1 and all(_of_one_rank(t) and t.file in numbers for t in spoken)
         offset = apart.pop() if shown else 0
         found |= {t.file: numbers[t.file] + offset for t in alike if shown and t.placed is None and t.file in numbers}
-    nobodys = [t.file for t in texts if not t.speakers and t.logs == [(t.file, None)]]
+    nobodys = {t.file for t in texts if not t.speakers and t.logs == [(t.file, None)]}
     return [
         structs.replace(_given_to(t, found[t.file]), logs=[(t.file, found[t.file])])
         if t.file in found and t.file in nobodys

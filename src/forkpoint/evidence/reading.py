@@ -179,7 +179,7 @@ def read_stream(stream: "_Stream", name: str, reading: "Reading") -> None:
 def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: "Reading") -> None:
     if not head:
         if PurePath(name).suffix not in TEXT_SUFFIXES:
-            raise UnreadableInput(f"{name}: empty: its rank was killed before it could write")
+            raise UnreadableInput(f"{name}: empty; a dump is empty if its rank was killed before it could write it")
         reading.empty.append(name)
     elif dump.looks_like_dump(head):
         reading.add_dump(name, stream)

@@ -212,6 +212,7 @@ def _given_away(data: bytes, redact: Callable[[str], str]) -> frozenset[str]:
         return len(text) < _NAME_AT_MOST and text not in _RECORDER_WORDS and redact(made) != made
 
     found: set[str] = set()
+    variables: set[tuple[str, str]] = set()
     memo: list[str | None] = []
     before: str | None = None
     for op, begin, inside, end in opcodes(data):
@@ -224,8 +225,17 @@ def _given_away(data: bytes, redact: Callable[[str], str]) -> frozenset[str]:
             pair = f"{before} {text}" if before.startswith("-") else f"{before}={text}"
             if redact(pair).endswith(_MASKED_VALUE):
                 found.add(text)
+        if text is not None and before is not None and _VARIABLE.fullmatch(before):
+            variables.add((before, text))
         before = text
+    if {name for name, _ in variables} >= _OF_ENVIRONMENTS:
+        found |= {text for name, text in variables if not may_be_shown(name)}
     return frozenset(found)
+
+
+_VARIABLE = re.compile("[A-Z_][A-Z0-9_]{1,100}")
+_OF_ENVIRONMENTS = frozenset({"PATH", "HOME"})
+"""Names whose presence shows that a dump holds an environment, as in a log."""
 
 
 def _recalled(op: int, place: bytes, memo: list[str | None]) -> str | None:

@@ -1,8 +1,8 @@
 """Environments that a log prints: the values of variables that are not known to be harmless are masked.
 
 A single `NAME=value` is an ordinary line; five of them in a row are a listing (`env`), also inside a JSON string, and so are three
-with `export` or `declare -x` before them. So are `environ({...})`, `"env": {...}`, and a dict with `PATH` and `HOME`. A launcher may put the rank before each
-line.
+with `export` or `declare -x` before them. So are `environ({...})`, `"env": {...}`, `"Env": ["NAME=value", ...]` as Docker writes it, and a dict with `PATH` and `HOME`. A
+launcher may put the rank before each line.
 """
 
 import re
@@ -21,8 +21,14 @@ _EXPORTS = re.compile(
 _VARIABLE = re.compile(rb"^(" + _FRONT + rb")([A-Za-z_][A-Za-z0-9_]{0,100})=([^\n]*)", re.MULTILINE)
 _ESCAPED = re.compile(rb"(?:\\n(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\\\n\"]{0,4096}){5,}")
 _ESCAPED_VARIABLE = re.compile(rb"(\\n(?:export |declare -x )?)([A-Za-z_][A-Za-z0-9_]{0,100})=([^\\\n\"]{0,4096})")
-_SHOWN = re.compile(rb"environ\(\{[^\n]*|^(?=[^\n]*'PATH': ')(?=[^\n]*'HOME': ')[^\n]*", re.MULTILINE)
-_JSON = re.compile(rb'"(?:env|environ|environment)"\s{0,4}:\s{0,4}\{[^{}]{0,200000}\}')
+_SHOWN = re.compile(
+    rb"environ\(\{[^\n]*(?:(?<!\}\))\n[^\n']{0,60}'[A-Za-z_][A-Za-z0-9_]{0,100}': [^\n]*)*|^(?=[^\n]*'PATH': ')(?=[^\n]*'HOME': ')[^\n]*",
+    re.MULTILINE,
+)
+"""`pprint` puts each variable on a line."""
+_JSON = re.compile(rb'"[eE]nv(?:iron|ironment)?"\s{0,4}:\s{0,4}\{[^{}]{0,200000}\}')
+_JSON_LIST = re.compile(rb'"[eE]nv(?:iron|ironment)?"\s{0,4}:\s{0,4}\[[^\[\]]{0,200000}\]')
+_JSON_SETTING = re.compile(rb'(")([A-Za-z_][A-Za-z0-9_]{0,100})=((?:[^"\\\n]|\\.)*)(?=")')
 _JSON_PAIR = re.compile(rb'"([A-Za-z_][A-Za-z0-9_]{0,100})"(\s{0,4}:\s{0,4})"((?:[^"\\\n]|\\.)*)"')
 _PAIR = re.compile(rb"""'([A-Za-z_][A-Za-z0-9_]{0,100})': (?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")""")
 _LISTED = re.compile(_VARIABLE_LINE + rb"\Z")
@@ -32,7 +38,7 @@ _MASK = "[masked-variable]"
 def may_list(line: bytes) -> bool:
     """Whether a line may belong to a listing, or contain one."""
     return _LISTED.match(line) is not None or any(
-        sign in line for sign in (b"environ({", b"'PATH': '", b'"env', b"\\n")
+        sign in line for sign in (b"environ({", b"'PATH': '", b'"env', b'"Env', b"\\n")
     )
 
 
@@ -62,8 +68,9 @@ def mask_environments(text: bytes, counts: Counter[str]) -> bytes:
     text = _in_listings(text, lambda match: _VARIABLE.sub(variable, match[0]))
     if b"\\n" in text:
         text = _ESCAPED.sub(lambda match: _ESCAPED_VARIABLE.sub(variable, match[0]), text)
-    if b'"env' in text:
+    if b'"env' in text or b'"Env' in text:
         text = _JSON.sub(in_json, text)
+        text = _JSON_LIST.sub(lambda match: _JSON_SETTING.sub(variable, match[0]), text)
     return _SHOWN.sub(shown, text) if b"environ({" in text or b"'PATH': '" in text else text
 
 

@@ -24,6 +24,9 @@ _COLONS_HINT = re.compile(
 _MAC = re.compile(rf"(?<![\w:.-]){_HEX2}(?::{_HEX2}){{5}}(?![\w:-])")
 # A date with a time has no letters.
 _MAC_WITH_DASHES = re.compile(rf"(?<![\w:.-])(?=[0-9-]{{0,16}}[a-fA-F]){_HEX2}(?:-{_HEX2}){{5}}(?![\w:-])")
+_MAC_WITH_DOTS = re.compile(rf"(?<![\w:.-])(?=[0-9.]{{0,13}}[a-fA-F]){_HEX4}\.{_HEX4}\.{_HEX4}(?![\w:.-])")
+"""As switches write it: `3cec.ef5a.bbc2`."""
+_DOTS_HINT = re.compile(rf"\.{_HEX4}\.{_HEX4}(?!\w)")
 _DASHES_HINT = re.compile(rf"-{_HEX2}-{_HEX2}-{_HEX2}-{_HEX2}-{_HEX2}")
 _GUID = re.compile(rf"(?<![\w:.-]){_HEX4}(?::{_HEX4}){{3}}(?![\w:])")
 # Only routed and link-local addresses: `c10d::` and `a::b` are C++ names. NCCL puts the interface before it:
@@ -48,13 +51,15 @@ def redact_addresses(text: str, names: Names) -> str:
     text = on_lines(_IPV4_HINT, text, lambda line: _IPV4.sub(lambda m: _ipv4(m, names), line))
     text = on_lines(_COLONS_HINT, text, with_colons)
     text = on_lines(_DASHES_HINT, text, lambda line: _MAC_WITH_DASHES.sub(lambda m: _mac(m, names), line))
+    text = on_lines(_DOTS_HINT, text, lambda line: _MAC_WITH_DOTS.sub(lambda m: _mac(m, names), line))
     return on_lines(
         _GUID_HINT, text, lambda line: _GUID_SAID.sub(lambda m: m[1] + names.pseudonym("guid", m[2].lower()), line)
     )
 
 
 def _mac(match: re.Match[str], names: Names) -> str:
-    return names.pseudonym("mac", match[0].lower().replace("-", ":"))
+    digits = re.sub("[-.]", "", match[0].lower())
+    return names.pseudonym("mac", ":".join(digits[at : at + 2] for at in range(0, len(digits), 2)))
 
 
 def _ipv4(match: re.Match[str], names: Names) -> str:

@@ -311,6 +311,8 @@ class _Report:
         lines: list[Text] = []
         shown = 0
         for text in texts:
+            if lines and len(lines) >= room:
+                break  # of 100,000 notes, only those that fit are wrapped
             rows = self._labelled(label if not lines else "", [text])
             if (lines and len(lines) + len(rows) > room) or len(rows) > self._limit(_MAX_ITEM_LINES):
                 continue

@@ -205,8 +205,7 @@ def _add(file: str, program: Program) -> None:
         if size > MAX_BYTES:
             program.notes.append(SourceNote(file, f"{size:,} bytes: too large to be hand-written, not read"))
             return
-        with tokenize.open(file) as stream:
-            text = stream.read()
+        text = _text(file)
         module = parse_module(file, _dotted(file), text)
     except (OSError, SyntaxError, UnicodeError, ValueError, RecursionError, MemoryError) as error:
         program.notes.append(SourceNote(file, _explain(error)))
@@ -225,6 +224,14 @@ def _add(file: str, program: Program) -> None:
     for cls in module.classes.values():
         for name, method in cls.methods.items():
             program.methods[name].append(method)
+
+
+def _text(file: str) -> str:
+    try:
+        with tokenize.open(file) as stream:
+            return stream.read()
+    except LookupError as error:  # a codec that Python has, but not of text
+        raise UnicodeError(str(error)) from error
 
 
 def _explain(error: Exception) -> str:

@@ -13,11 +13,17 @@ from forkpoint.model.verdict import Evidence
 @fact
 def own_logs(incident: Incident) -> dict[int, str]:
     """The log of each rank that has its own; of several, the last."""
+    owners = _only_owners(incident)
+    return {rank: file for file, rank in sorted(owners.items()) if file in incident.capture.log_ends}
+
+
+def _only_owners(incident: Incident) -> dict[str, int]:
+    """The rank of each log that is of one rank alone."""
     owners: dict[str, set[int | None]] = defaultdict(set)
     for file, rank in incident.capture.logs:
         owners[file].add(rank)
-    alone = {file: ranks for file, ranks in owners.items() if len(ranks) == 1 and file in incident.capture.log_ends}
-    return {rank: file for file, ranks in sorted(alone.items()) for rank in ranks if rank is not None}
+    alone = ((file, next(iter(ranks))) for file, ranks in owners.items() if len(ranks) == 1)
+    return {file: rank for file, rank in alone if rank is not None}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -87,10 +93,9 @@ def _has_odd_hash(rank: int, said: dict[int, _Printed]) -> bool:
 
 def _read_hashes(incident: Incident) -> dict[str, _Steps]:
     found: dict[str, _Steps] = defaultdict(lambda: defaultdict(dict))
+    owners = _only_owners(incident)
     for file, ending in incident.capture.log_ends.items():
-        owners = {rank for name, rank in incident.capture.logs if name == file}
-        owner = next(iter(owners)) if len(owners) == 1 else None
-        for rank, step, name, printed in _hash_lines(file, ending.lines, owner):
+        for rank, step, name, printed in _hash_lines(file, ending.lines, owners.get(file)):
             found[name][step].setdefault(rank, printed)
     return found
 

@@ -37,8 +37,10 @@ def find_unhindered(job: Job, incident: Incident) -> frozenset[int]:
 
 def _may_come(rank: int, slot: Slot, timeline: Timeline) -> bool:
     """Every call that a peer made since the group's last one is known to have finished with this rank."""
+    if slot.channel:
+        return False  # and a group that only sends has no timeline
     group = timeline.of_group(slot.group)
-    if slot.channel or group.has_messages or not _has_parallel(group, timeline):
+    if group.has_messages or not _has_parallel(group, timeline):
         return False  # its members are at different stages of a pipeline, or the group is everything: they make different calls
     between = _calls_between(min(slot.waiting), slot, timeline)
     return between is not None and all(_is_finished(call, rank, timeline) for call in between)
