@@ -1,21 +1,41 @@
-"""Run a loop as many times as the rank with the fewest rounds.
+"""A loop that may have another number of rounds on each rank.
 
-A `range` is cut to the smallest length before the loop. For anything else, ranks agree before each round whether all of
+Probe: a `range` is compared before the loop. For anything else, ranks compare before each round whether they have one, so the
+job stops before the round that some ranks do not have.
+
+Fix: a `range` is cut to the smallest length before the loop. For anything else, ranks agree before each round whether all of
 them have one more. Ranks with more rounds skip their last ones.
 """
 
 import ast
 
-from forkpoint.model.verdict import Fix
-from forkpoint.remedies.edit import definitions, free_name, wrapping
+from forkpoint.model.verdict import Fix, Probe
+from forkpoint.remedies.edit import free_name, wrapping
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.snippets import IN_STEP, agreement, group_at
-from forkpoint.remedies.together import come_together
+from forkpoint.remedies.snippets import IN_STEP, ROUNDS, SAME, agreement, group_at
+from forkpoint.remedies.together import come_together, meet
 from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, names_in, shortened
 
 
-def offer(fork: Fork, scene: Scene) -> Fix | None:
+def compare_rounds(fork: Fork, scene: Scene) -> Probe | None:
+    loop = fork.node
+    if fork.kind is not ForkKind.LOOP or not isinstance(loop, ast.For) or scene.members is None:
+        return None
+    if not meet(loop, fork.function, scene.analysis):
+        return None
+    module = fork.function.module
+    text = shortened(module.source(loop.iter))
+    what = f"`for ... in {text}` ({scene.where(module, loop)})"
+    is_range = isinstance(loop.iter, ast.Call) and last_word(loop.iter) == "range"
+    name = "_forkpoint_same" if is_range else "_forkpoint_rounds"
+    edits = wrapping(loop.iter, f"{name}({what!r}, ", f"{scene.members})")
+    when = "before the loop" if is_range else "before each round"
+    title = f"Compare `{text}` between ranks {when}: the job stops where one has fewer rounds than the others."
+    return scene.probe(title, module, loop, edits, [SAME] if is_range else [SAME, ROUNDS])
+
+
+def agree_on_rounds(fork: Fork, scene: Scene) -> Fix | None:
     loop = fork.node
     if fork.kind is not ForkKind.LOOP or not isinstance(loop, ast.For):
         return None
@@ -32,14 +52,13 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
         options = {"group_parameter": ", group" if group else "", "group_argument": ", group" if group else ""}
         texts = [agreed.text, IN_STEP.format(name=name, agree=agreed.name, **options)]
         edits = wrapping(loop.iter, f"{name}(", f"{agreed.argument})")
-    patch = scene.patch(module, [definitions(module, texts), *edits])
     text, where = shortened(module.source(loop.iter)), scene.where(module, loop)
     how = "before the loop" if length is not None else "in each round"
     title = (
         f"Agree {how} on the number of rounds over `{text}` ({where}): as many as the rank with the fewest has. "
         "The others skip their last ones."
     )
-    return Fix(title, patch) if patch else None
+    return scene.fix(title, module, edits, texts)
 
 
 def _is_over_keys(loop: ast.For) -> bool:

@@ -1,17 +1,30 @@
-"""Agree on a decision before any rank acts on it.
+"""A condition that ranks may decide differently.
 
-The condition goes through an all_reduce of one flag. If the condition says that something is bad, missing or at its
-end, one rank decides for all; if it says that something exists or is complete, it must be true on all ranks. Not for
-conditions on the rank: those differ on purpose.
+Probe: the condition is evaluated once, as before, and compared over the store before any rank acts on it. The job stops in
+the round in which ranks decide differently, and shows the value on each rank. Offered only if the source does not show that a
+rank may not reach the condition.
+
+Fix: the condition goes through an all_reduce of one flag. If it says that something is bad, missing or at its end, one rank
+decides for all; if it says that something exists or is complete, it must be true on all ranks. Not for conditions on the
+rank: those differ on purpose.
 """
 
 import ast
 
-from forkpoint.model.verdict import Fix
-from forkpoint.remedies.edit import definitions, wrapping
+from forkpoint.model.verdict import Fix, Probe
+from forkpoint.remedies.edit import wrapping
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.snippets import agreement, group_at
-from forkpoint.remedies.together import asks_for_rank, come_together, is_about_order, leaves, matters
+from forkpoint.remedies.snippets import SAME, agreement, group_at
+from forkpoint.remedies.together import (
+    asks_for_rank,
+    come_together,
+    is_about_order,
+    is_paired,
+    leaves,
+    matters,
+    meet,
+    parted_before,
+)
 from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, shortened
 
@@ -22,7 +35,32 @@ _PRESENT = frozenset(
 _FEW = frozenset({"any", "isnan", "isinf"})
 
 
-def offer(fork: Fork, scene: Scene) -> Fix | None:
+def compare_decisions(fork: Fork, scene: Scene) -> Probe | None:
+    node = _first_decision(fork, scene)
+    if fork.kind not in _KINDS or node is None or scene.members is None or is_paired(fork, scene.analysis):
+        return None
+    decides, module = node.test, fork.function.module
+    if not matters(fork, scene.analysis) and asks_for_rank(decides, fork.function, scene.analysis):
+        # Work of one rank without communication: ranks may differ.
+        return None
+    if not meet(node, fork.function, scene.analysis):
+        return None
+    text = shortened(module.source(decides))
+    what = f"`{text}` ({scene.where(module, node)})"
+    edits = wrapping(decides, f"_forkpoint_same({what!r}, bool(", f"){scene.members})")
+    title = f"Compare `{text}` between ranks before acting on it: the job stops where they first decide differently."
+    return scene.probe(title, module, node, edits, [SAME])
+
+
+def _first_decision(fork: Fork, scene: Scene) -> ast.If | ast.While | ast.IfExp | None:
+    """The decision, or an earlier one after which only some ranks reach it."""
+    if not isinstance(fork.node, ast.If | ast.While | ast.IfExp):
+        return None
+    above = parted_before(fork.node, fork.function, scene.analysis)
+    return above.node if above is not None and isinstance(above.node, ast.If) and leaves(above.node) else fork.node
+
+
+def agree_on_decision(fork: Fork, scene: Scene) -> Fix | None:
     node = fork.node
     if fork.kind not in _KINDS or not isinstance(node, ast.If | ast.While):
         return None
@@ -40,14 +78,12 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     module = fork.function.module
     of_all = _asks_for_all(node.test)
     agreed = agreement("all_ranks" if of_all else "any_rank", module, group)
-    edits = wrapping(node.test, f"{agreed.name}(", f"{agreed.argument})")
-    patch = scene.patch(module, [definitions(module, [agreed.text]), *edits])
     who = "only if it is true on all ranks" if of_all else "if it is true on one rank"
     text, where = shortened(module.source(node.test)), scene.where(module, node)
     title = (
         f"Agree on `{text}` ({where}) before acting on it: it counts as true {who}. This costs one small all_reduce."
     )
-    return Fix(title, patch) if patch else None
+    return scene.fix(title, module, wrapping(node.test, f"{agreed.name}(", f"{agreed.argument})"), [agreed.text])
 
 
 def _asks_for_all(test: ast.expr) -> bool:
