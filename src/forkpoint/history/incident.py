@@ -20,9 +20,8 @@ from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import Action, Cause, Moment, Source, Verdict
 from forkpoint.model.world import ProcessGroup
 from forkpoint.redact import mask_secrets
-from forkpoint.report.escape import escape
-from forkpoint.report.json_report import Json, verdict_document
-from forkpoint.report.masked_json import mask_document
+from forkpoint.report.escape import Json, escape, map_texts
+from forkpoint.report.json_report import verdict_document
 from forkpoint.source.forge import commit_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -263,7 +262,7 @@ def describe_incident(
         gpu_hours=_gpu_hours(verdict),
         hosts=hosts,
         ranks_placed=placed,
-        document=json.dumps(mask_document(_without_texts(verdict_document(verdict), with_evidence))),
+        document=json.dumps(map_texts(_without_texts(verdict_document(verdict), with_evidence), mask_secrets)),
     )
 
 

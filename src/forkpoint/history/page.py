@@ -29,8 +29,9 @@ from forkpoint.history.queries import (
     totals,
 )
 from forkpoint.history.store import Store
+from forkpoint.report.escape import map_texts
 from forkpoint.report.page import Live, write_live, write_policy
-from forkpoint.report.page_data import bounded_value, script_json
+from forkpoint.report.page_data import bounded, script_json
 
 _MARK: Final = re.compile("@@(CSP|STYLE|SCRIPT|DATA|LIVE)@@")
 _LISTED: Final = 500
@@ -96,7 +97,7 @@ def _data(overview: Overview) -> str:
             for incident in overview.incidents
         ],
     }
-    return script_json(bounded_value(told))
+    return script_json(map_texts(told, bounded))
 
 
 def _node(node: NodeOdds) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture
 from forkpoint.model.verdict import Verdict
-from forkpoint.report.escape import valid_text
-from forkpoint.report.json_report import Json, verdict_document
+from forkpoint.report.escape import Json, map_texts, valid_text
+from forkpoint.report.json_report import verdict_document
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Strings from input, shortened and valid as text.
@@ -30,17 +29,6 @@ def bounded(text: str, limit: int = MAX_TEXT) -> str:
     r"""Shortens a text and notes its length; lone surrogates (undecodable bytes of a name) become text `\udcff`."""
     short = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
     return valid_text(short)
-
-
-def bounded_value(value: Any) -> Any:
-    """The same for all texts in a JSON value."""
-    if isinstance(value, str):
-        return bounded(value)
-    if isinstance(value, (list, tuple)):
-        return [bounded_value(item) for item in value]
-    if isinstance(value, dict):
-        return {name: bounded_value(item) for name, item in value.items()}
-    return value
 
 
 def script_json(value: object) -> str:
@@ -212,7 +200,7 @@ def _header(picture: Picture, sections: list[Json]) -> Json:
         "groups": [_group(group) for group in picture.groups],
         "groups_left_out": picture.groups_left_out,
         "lanes": [_lane(lane) for lane in picture.lanes],
-        "sources": [bounded_value(msgspec.to_builtins(quote)) for quote in picture.quotes],
+        "sources": [map_texts(msgspec.to_builtins(quote), bounded) for quote in picture.quotes],
         "arrivals": [_arrivals(row) for row in picture.arrivals],
         "sections": sections,
     }
@@ -250,11 +238,10 @@ def _group(group: GroupPicture) -> Json:
 
 
 def _lane(lane: Lane) -> Json:
-    ranks = as_ranges(lane.ranks)
     return {
         "cohort": lane.cohort,
         "role": lane.role,
-        "ranks": {"count": ranks.count, "ranges": ranks.text},
+        "ranks": _ranks(lane.ranks),
         "suspect": lane.suspect,
         "rank": lane.rank,
         "cells": [_cell(cell) for cell in lane.cells],
@@ -274,5 +261,5 @@ def _cell(cell: LaneCell) -> Json:
 
 
 def _arrivals(row: LastArrivals) -> Json:
-    told = bounded_value(msgspec.to_builtins(row))
-    return {**told, "last": [[rank, times, round(late_ms, 1)] for rank, times, late_ms in row.last]}
+    late: list[Json] = [[rank, times, round(late_ms, 1)] for rank, times, late_ms in row.last]
+    return map_texts({**msgspec.to_builtins(row), "last": late}, bounded)
