@@ -40,11 +40,16 @@ _EQUAL_EVERY_S = 60.0
 """Seconds between two lines that only say that all is equal."""
 
 
+def journal_folder(folder: str | None) -> Path:
+    """Also for `replicas.forensics`."""
+    return Path(folder or os.environ.get(_FOLDER) or "forkpoint-replicas")
+
+
 class Journal:
     """Written line by line, so that it survives the process."""
 
     def __init__(self, folder: str | None, rank: int) -> None:
-        self._path = Path(folder or os.environ.get(_FOLDER) or "forkpoint-replicas") / f"replicas_rank_{rank}.jsonl"
+        self._path = journal_folder(folder) / f"replicas_rank_{rank}.jsonl"
         self._rank = rank
         self._said: set[tuple[object, ...]] = set()
         self._equal_at: float | None = None
