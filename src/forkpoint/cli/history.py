@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from forkpoint.cli.destinations import STORE_VARIABLE
 from forkpoint.cli.options import Command, count
 from forkpoint.cli.output import STDOUT, check_writable, needing_extra, say, write_file
-from forkpoint.cli.store import STORE_VARIABLE
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape, json_text
 

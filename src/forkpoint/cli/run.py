@@ -8,10 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.notify import Telling, add_notify_arguments, say_outcomes
+from forkpoint.cli.destinations import (
+    Telling,
+    add_notify_arguments,
+    add_store_argument,
+    print_seen,
+    say_outcomes,
+    store_of,
+)
 from forkpoint.cli.options import Command, add_source_argument, seconds, whole_number
 from forkpoint.cli.output import check_writable, needing_extra, say, terminal_width, write_file
-from forkpoint.cli.store import add_store_argument, print_seen, store_of
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,10 +7,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from forkpoint.cli.notify import Telling, add_notify_arguments, make_notice, say_outcomes
+from forkpoint.cli.destinations import (
+    Telling,
+    add_keeping_arguments,
+    add_notify_arguments,
+    keep_verdict,
+    make_notice,
+    print_seen,
+    say_outcomes,
+)
 from forkpoint.cli.options import Command, add_source_argument, port, rank_count, seconds
 from forkpoint.cli.output import exit_code, needing_extra, print_verdict, say
-from forkpoint.cli.store import add_keeping_arguments, keep_verdict, print_seen
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -127,15 +134,10 @@ def _notes(outcomes: "Sequence[SinkOutcome]") -> "tuple[WatchNote, ...]":
 
 
 def _print_sight(sight: "Sight", args: Namespace) -> None:
-    if args.json:
-        from forkpoint.live.watch.look import render_json_line
+    from forkpoint.live.watch.look import render_json_line, render_line
 
-        print(render_json_line(sight), flush=True)
-        return
-    from forkpoint.live.watch.look import render_line
-
-    print(render_line(sight), flush=True)
-    if sight.is_alarm and sight.verdict:
+    print(render_json_line(sight) if args.json else render_line(sight), flush=True)
+    if sight.is_alarm and sight.verdict and not args.json:
         print_verdict(sight.verdict, as_json=False, width=None)
         print_seen(sight.seen)
         kept = (
