@@ -221,9 +221,6 @@ def _tell_host(answer: "HostAnswer", args: Namespace) -> None:
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def _process(text: str) -> tuple[int | None, int]:
     """`PID` or `RANK=PID`."""
     rank, equals, pid = text.rpartition("=")

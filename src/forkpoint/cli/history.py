@@ -86,10 +86,6 @@ def _filters(args: Namespace) -> "Filters":
     return Filters(since, args.cause, args.job, args.host, args.fork)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Lists, as text, JSON or CSV.
-
-
 class _Listing(NamedTuple):
     kind: str
     """Its name in JSON."""
@@ -192,10 +188,6 @@ def _node(node: "NodeOdds") -> str:
     told += f", {best.expected:.1f} expected; by chance {say_odds(best.odds)}"
     confirm = [f"    {line}" for line in to_confirm(node)] if node.is_notable else []
     return "\n".join(map(escape, [told, *confirm]))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One incident.
 
 
 def _show(store: "Store", args: Namespace) -> int:

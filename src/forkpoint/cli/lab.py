@@ -133,9 +133,6 @@ def _run_collectives(args: Namespace) -> int:
         return run_ranks(ranks, ["--backend", backend, *asked])
 
 
-# ---------------------------------------------------------------------------------------------------------- the steps
-
-
 def _chosen(names: Sequence[str]) -> "list[Fault]":
     from forkpoint.lab.faults import FAULTS
 
@@ -238,9 +235,6 @@ def _diagnose(case: "CaseFolder", *, picture: bool) -> "Verdict":
     from forkpoint.pipeline import diagnose
 
     return diagnose(read([str(case.capture)]), [str(case.source)], picture=picture)
-
-
-# -------------------------------------------------------------------------------------------------------- the arguments
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

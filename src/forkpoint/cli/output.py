@@ -117,9 +117,6 @@ def import_numpy() -> None:
         del os.environ[name]
 
 
-# -------------------------------------------------------------------------------------------------------------- files
-
-
 def check_writable(option: str, path: str) -> None:
     """Raises UsageError early, before the work, if the file cannot be written."""
     folder = Path(path).parent
@@ -154,8 +151,6 @@ def write_bytes(path: str, pieces: Iterable[bytes]) -> None:
         if not in_place:
             part.unlink(missing_ok=True)
 
-
-# ----------------------------------------------------------------------------------------------------------- progress
 
 _SILENT_S = 1.0
 """Work shorter than this shows no progress."""

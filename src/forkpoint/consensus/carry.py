@@ -273,10 +273,6 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Tells the other ranks about an error of this rank.
-
-
 def tell(question: Question, error: BaseException) -> None:
     """Returns when the others know or cannot be reached; the caller then re-raises its own error, which says more."""
     ranks = question.members.ranks

@@ -82,9 +82,6 @@ def is_settled(error: BaseException, ranks: tuple[int, ...]) -> bool:
     return False
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who answered what, and who is odd.
-
 _MAX_SIDES = 8
 """Sides spelled out in a message."""
 
@@ -128,10 +125,6 @@ def _message(what: str, sides: tuple[Side, ...], odd: tuple[int, ...]) -> str:
     return f"ranks disagree on {what}, {who}: {said}{more}{cut}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who takes part in an agreement, and where its tensors live.
-
-
 @dataclass(frozen=True, slots=True)
 class Members:
     group: dist.ProcessGroup | None
@@ -172,9 +165,6 @@ def members_of(group: dist.ProcessGroup | None) -> Members:
         )
     return Members(group or dist.group.WORLD)
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The question, which is the same for all members.
 
 TIMEOUT_S = 300.0
 """Half of NCCL's own 600 s. Longer than a checkpoint or an evaluation on one rank should take, and early enough that the

@@ -23,9 +23,6 @@ from forkpoint.model.entries import BLOCK
 from forkpoint.model.op import Signature, match_token, mix, split_name
 from forkpoint.traces.pickles import INTEGER, REFERENCE, Machine, reference
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a rank called since the last look, from the recorder's own bytes.
-
 _STRING: Final = re.compile(rb"X(.)(.)\x00\x00", re.DOTALL)
 _KEPT: Final = 4096
 _MESSAGES: Final = frozenset({"send", "recv"})

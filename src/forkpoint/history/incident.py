@@ -135,11 +135,8 @@ def _python(stack: Stack) -> list[Frame]:
     return [frame for frame in user_frames(stack) if is_python(frame)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The role of a group: from its description, else from its shape.
-
-
 def find_role(group: ProcessGroup, world: int, channel: tuple[int, int] | None = None) -> str:
+    """From the group's description, else from its shape."""
     told = _role_in(group.desc)
     if told:
         return told
@@ -159,10 +156,6 @@ def _role_in(desc: str) -> str | None:
     text = "_".join(words)
     exact = next((role for role, names in _ROLES if text in names), None)
     return exact or next((role for role, names in _ROLES if any(word in names for word in words)), text)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What is stored.
 
 
 _MAX_ASKED: Final = 64
@@ -286,10 +279,6 @@ def job_of(environ: Mapping[str, str], source: str, run: str | None = None, atte
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# When, and what it cost.
-
-
 def _dated(verdict: Verdict) -> list[Moment]:
     return [moment for moment in verdict.moments if moment.utc]
 
@@ -308,11 +297,8 @@ def _gpu_hours(verdict: Verdict) -> float | None:
     return round((max(ended) - min(forked)) * verdict.coverage.ranks / _HOUR_S, 4)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Identity: the same incident has the same one when it is diagnosed again.
-
-
 def _identity(verdict: Verdict, capture: Capture, job: JobFacts) -> str:
+    """The same when the incident is diagnosed again."""
     fork = verdict.divergence
     slot = [fork.group.desc, list(fork.group.ranks[:2]), len(fork.group.ranks), fork.seq, fork.channel] if fork else []
     issued = _issued_ns(fork, capture) if fork else None
@@ -349,10 +335,6 @@ def _issued_ns(fork: Divergence, capture: Capture) -> int | None:
     return min((issued for track in tracks if track and (issued := track.created(seq))), default=None)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Hosts and GPUs.
-
-
 def _hosts(verdict: Verdict, capture: Capture, nodes: Mapping[int, str]) -> tuple[tuple[HostPart, ...], int]:
     """Every host known to have taken part, and how many ranks have a known host. A rank with two hosts counts as unknown."""
     told: dict[int, set[str]] = {}
@@ -376,10 +358,6 @@ def _told_hosts(capture: Capture) -> list[tuple[int, str]]:
     if capture.places:
         return [(place.rank, place.host) for place in capture.places]
     return [(e.rank, e.speaker.host) for e in capture.events if e.rank is not None and e.speaker.host]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What stays out of the document.
 
 
 def _without_texts(document: dict[str, Json], with_evidence: bool) -> dict[str, Json]:

@@ -132,10 +132,6 @@ def {name}(parts, local, **options):
 '''
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The names of torch and torch.distributed in a module.
-
-
 @dataclass(frozen=True, slots=True)
 class TorchNames:
     torch: str | None
@@ -162,9 +158,6 @@ def torch_names(module: Module) -> TorchNames:
     known = {dotted: name for name, dotted in module.imports.items()}
     return TorchNames(known.get("torch"), known.get("torch.distributed"))
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Small functions by which ranks agree on a value, written for the module that gets them.
 
 _SAYS = {
     "any_rank": ("True on every rank if it is on one.", "MAX", "bool"),

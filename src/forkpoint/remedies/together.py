@@ -12,9 +12,6 @@ from forkpoint.source.flow import exit_of
 from forkpoint.source.syntax import ancestors, last_word
 from forkpoint.source.value import Reasons, strength_of
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Do all ranks reach a place, the same number of times? Only there can they be compared, or agree.
-
 _DEPTH = 6
 """Levels of callers. Further up is the entry of the job, which all ranks run."""
 _NAMES = 3
@@ -161,10 +158,6 @@ def _parts(branch: Branch) -> bool:
 
 def _counts(reasons: Reasons) -> bool:
     return strength_of(reasons) in {Strength.CERTAIN, Strength.LIKELY}
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Loops whose order is not defined.
 
 
 def unordered_loop(fork: Fork, analysis: Analysis) -> ast.For | None:

@@ -274,9 +274,6 @@ def _number(value: float) -> float | str:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else str(value)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The recorder of one rank: what the training loop calls.
-
 _MOST_INDICES: Final = 256
 """Indexes of a step's batch that are kept; the others are counted."""
 _MOST_TRIGGERS: Final = 50

@@ -6,9 +6,6 @@ from enum import StrEnum
 from forkpoint.errors import ForkpointError
 from forkpoint.model.world import name_ranks
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a check found.
-
 
 class Kind(StrEnum):
     SOFTWARE = "software"

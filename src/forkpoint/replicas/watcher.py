@@ -286,9 +286,6 @@ def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `watch` and `check`: what training code calls.
-
 EVERY = 100
 """Steps. A check reads parameters and optimizer state twice; AdamW reads and writes them in every step."""
 TIMEOUT_S = 300.0

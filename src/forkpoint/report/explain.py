@@ -8,9 +8,6 @@ from typing import Any
 from forkpoint.knowledge.base import Entry, EntryKind
 from forkpoint.report.escape import ascii_json
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Entries -> plain text for a terminal, and JSON.
-
 SCHEMA = "forkpoint.explain/1"
 _INDENT = "  "
 _MAX_COLUMN = 32

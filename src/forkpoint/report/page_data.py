@@ -16,9 +16,6 @@ from forkpoint.model.verdict import Verdict
 from forkpoint.report.escape import Json, map_texts, valid_text
 from forkpoint.report.json_report import verdict_document
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Strings from input, shortened and valid as text.
-
 MAX_TEXT = 500
 """Characters of a name, a path, a line of a log."""
 MAX_LONG_TEXT = 2000

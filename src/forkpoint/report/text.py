@@ -340,10 +340,6 @@ class _Report:
         return lines
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Descriptions of parts of a verdict.
-
-
 def _shown_frames(stack: Stack) -> tuple[Frame, ...]:
     """Frames of user code; without any, the innermost frame."""
     return user_frames(stack) or stack[:1]
@@ -390,10 +386,6 @@ def _describe_evidence(item: Evidence, name: str) -> str:
     kind, _, number = item.where.partition(" ")
     place = f"{name}:{number}" if kind == "line" else f"{name} {item.where}"
     return f"{rank}{place}: {item.says}"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Shortening texts to a line.
 
 
 def _indented(text: str, width: int, style: str = "", extra: int = 0) -> Text:

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 from forkpoint.errors import HostileInput
 from forkpoint.model.op import Frame, Signature, Stack
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One decoded dump: what every decoder returns.
-
 Ints = NDArray[np.int64]
 NO_FRAMES = -1
 """In `stack`: the entry has no `frames` key at all (an empty list of frames is a stack of its own)."""
@@ -98,9 +95,6 @@ class DumpColumns(Struct, frozen=True):
         ends = np.cumsum(np.bincount(self.group, minlength=len(self.groups)))
         return np.split(order, ends[:-1]) if self.groups else []
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Building the columns of one dump.
 
 ROW: Final = (
     "record_id", "collective_seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns",

@@ -346,9 +346,6 @@ def _is_column(columns: DumpColumns, name: str) -> bool:
     return isinstance(getattr(columns, name), np.ndarray)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The entry points: what a file is, and its columns.
-
 __all__ = ["MAX_BYTES", "DumpColumns", "DumpHeader", "GroupConfig", "GroupStatus", "decode", "looks_like_dump"]
 
 MAX_BYTES = 64 << 20
