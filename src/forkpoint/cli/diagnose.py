@@ -30,7 +30,7 @@ from forkpoint.cli.options import (
 from forkpoint.cli.output import (
     STDOUT,
     Progress,
-    check_writable,
+    check_outputs,
     exit_code,
     import_numpy,
     print_sentence,
@@ -199,10 +199,7 @@ def _check_outputs(args: Namespace) -> None:
     for option in ("html", "share", "perfetto"):
         if getattr(args, option) == STDOUT:
             raise UsageError(f"--{option} writes a file; name one")
-    for option in ("html", "share", "md", "sarif", "perfetto"):
-        path = getattr(args, option)
-        if path not in (None, STDOUT):
-            check_writable(f"--{option}", path)
+    check_outputs(args, "html", "share", "md", "sarif", "perfetto")
 
 
 class _Told(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.options import Command, did_you_mean, split_names
-from forkpoint.cli.output import check_writable, needing_extra, terminal_width, write_file
+from forkpoint.cli.output import check_outputs, needing_extra, terminal_width, write_file
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def _check_usage(args: Namespace) -> None:
         raise UsageError("--compare needs the reports of at least two nodes")
     if args.since is not None and (args.json or args.compare):
         raise UsageError("--since prints below the text report; it excludes --json and --compare")
-    if args.prometheus is not None:
-        check_writable("--prometheus", args.prometheus)
+    check_outputs(args, "prometheus")
 
 
 def _examine(args: Namespace) -> "DoctorReport":

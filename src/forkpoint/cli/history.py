@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forkpoint.cli.destinations import STORE_VARIABLE
 from forkpoint.cli.options import Command, count
-from forkpoint.cli.output import STDOUT, check_writable, needing_extra, say, write_file
+from forkpoint.cli.output import STDOUT, check_outputs, needing_extra, say, write_file
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape, json_text
 
@@ -55,10 +55,9 @@ def run(args: Namespace) -> int:
         )
     if args.id and args.action not in _OF_ONE:
         raise UsageError(f"{args.id}: forkpoint history {args.action or ''} takes no id")
-    if args.html is not None:
-        if args.html == STDOUT:
-            raise UsageError("--html writes a file; name one")
-        check_writable("--html", args.html)
+    if args.html == STDOUT:
+        raise UsageError("--html writes a file; name one")
+    check_outputs(args, "html")
     with _opened(args) as store:
         return _write_page(store, args) if args.html is not None else action(store, args)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.options import Command, count, did_you_mean, directory
-from forkpoint.cli.output import check_writable, print_verdict, say, terminal_width, write_file
+from forkpoint.cli.output import check_outputs, print_verdict, say, terminal_width, write_file
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -79,8 +79,7 @@ def _run_faults(args: Namespace) -> int:
 
     if args.html and len(args.names) > 1:
         raise UsageError("--html writes one report: give one fault")
-    if args.html:
-        check_writable("--html", args.html)
+    check_outputs(args, "html")
     faults, settings = _chosen(args.names), _settings(args)
     scored: list[Scored] = []
     for recorded in _recorded(_possible(faults, settings), settings, 1):
@@ -117,8 +116,7 @@ def _run_collectives(args: Namespace) -> int:
     from forkpoint.lab.collectives.plan import mesh_partitions
     from forkpoint.lab.record import find_torch
 
-    if args.perfetto:
-        check_writable("--perfetto", args.perfetto)
+    check_outputs(args, "perfetto")
     asked = [*write_arguments(args), *(["--json"] if args.json else [])]
     asked += ["--perfetto", args.perfetto] if args.perfetto else []
     if args.script_only:

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,6 +116,14 @@ def import_numpy() -> None:
     del np
     for name in unset:
         del os.environ[name]
+
+
+def check_outputs(args: Namespace, *names: str) -> None:
+    """`check_writable` for each of these options that names a file."""
+    for name in names:
+        path = getattr(args, name)
+        if path not in (None, STDOUT):
+            check_writable(f"--{name}", path)
 
 
 def check_writable(option: str, path: str) -> None:
