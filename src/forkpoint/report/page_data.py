@@ -3,12 +3,13 @@
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import structs
 from numpy.typing import NDArray
 
 from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture
@@ -43,21 +44,11 @@ MAX_RANGES = 200
 """More would fill the page, and nobody would read them."""
 
 
-class Ranges(Struct, frozen=True):
-    count: int
-    text: str
+def as_ranges(ranks: Iterable[Json]) -> dict[str, Json]:
     """`a-b/s`: every s-th rank from a to b. Ends in `,...` if there are more than MAX_RANGES."""
-
-
-def as_ranges(ranks: Iterable[int]) -> Ranges:
-    ordered = sorted(set(ranks))
-    found: list[str] = []
-    for first, last, step in _steps(ordered):
-        if len(found) == MAX_RANGES:
-            found.append("...")
-            break
-        found.append(_write(first, last, step))
-    return Ranges(len(ordered), ",".join(found))
+    ordered = sorted({rank for rank in ranks if isinstance(rank, int)})
+    found = [_write(*run) for run in islice(_steps(ordered), MAX_RANGES + 1)]
+    return {"count": len(ordered), "ranges": ",".join([*found[:MAX_RANGES], *(["..."] if found[MAX_RANGES:] else [])])}
 
 
 def _write(first: int, last: int, step: int) -> str:
@@ -144,7 +135,7 @@ def _for_page(value: Json, key: str, left_out: dict[str, int]) -> Json:
     if isinstance(value, str):
         return bounded(value, _LIMITS.get(key, MAX_TEXT))
     if isinstance(value, (list, tuple)) and key in _RANKS:
-        return _ranks(value)
+        return as_ranges(value)
     if isinstance(value, (list, tuple)):
         limit = _MAX_ITEMS.get(key, _MAX_OTHERS)
         if len(value) > limit:
@@ -153,11 +144,6 @@ def _for_page(value: Json, key: str, left_out: dict[str, int]) -> Json:
     if isinstance(value, dict):
         return {name: _for_page(item, name, left_out) for name, item in value.items()}
     return value
-
-
-def _ranks(ranks: Sequence[Json]) -> Json:
-    found = as_ranges([rank for rank in ranks if isinstance(rank, int)])
-    return {"count": found.count, "ranges": found.text}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -238,7 +224,7 @@ def _lane(lane: Lane) -> Json:
     return {
         "cohort": lane.cohort,
         "role": lane.role,
-        "ranks": _ranks(lane.ranks),
+        "ranks": as_ranges(lane.ranks),
         "suspect": lane.suspect,
         "rank": lane.rank,
         "cells": [_cell(cell) for cell in lane.cells],
