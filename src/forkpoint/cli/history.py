@@ -8,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.cli.destinations import STORE_VARIABLE
 from forkpoint.cli.options import Command, count
@@ -85,22 +85,14 @@ def _filters(args: Namespace) -> "Filters":
     return Filters(since, args.cause, args.job, args.host, args.fork)
 
 
-class _Listing(NamedTuple):
-    kind: str
-    """Its name in JSON."""
-    rows: Sequence[object]
-    line: Callable[[Any], str]
-    """One row as text."""
-    nothing: str
-
-
-def _print_listing(listing: _Listing, args: Namespace) -> int:
+def _print_listing(kind: str, rows: Sequence[object], line: Callable[[Any], str], nothing: str, args: Namespace) -> int:
+    """`kind`: the name of the list in JSON. `line`: one row as text."""
     if args.json:
-        print(json_text({"schema": SCHEMA, listing.kind: listing.rows}))
+        print(json_text({"schema": SCHEMA, kind: rows}))
     elif args.csv:
-        _print_csv(listing.rows)
+        _print_csv(rows)
     else:
-        print("\n".join(map(listing.line, listing.rows)) or listing.nothing)
+        print("\n".join(map(line, rows)) or nothing)
     return 0
 
 
@@ -140,7 +132,7 @@ def _list(store: "Store", args: Namespace) -> int:
     from forkpoint.history.queries import list_incidents
 
     rows = list_incidents(store, _filters(args), args.limit)
-    return _print_listing(_Listing("incidents", rows, _line, "no matching incident"), args)
+    return _print_listing("incidents", rows, _line, "no matching incident", args)
 
 
 def _line(incident: "ListedIncident") -> str:
@@ -167,7 +159,7 @@ def _forks(store: "Store", args: Namespace) -> int:
         return escape(f"{fork.fingerprint} {fork.cause}: {fork.fork} ({times}, {fork.resolved} resolved)")
 
     rows = top_forks(store, _filters(args), args.limit)
-    return _print_listing(_Listing("forks", rows, line, "no matching fork"), args)
+    return _print_listing("forks", rows, line, "no matching fork", args)
 
 
 def _nodes(store: "Store", args: Namespace) -> int:
@@ -176,7 +168,7 @@ def _nodes(store: "Store", args: Namespace) -> int:
 
     rows = weigh(host_exposures(store))[: args.limit]
     nothing = "no host is a suspect in an incident that the code alone does not explain"
-    return _print_listing(_Listing("nodes", rows, _node, nothing), args)
+    return _print_listing("nodes", rows, _node, nothing, args)
 
 
 def _node(node: "NodeOdds") -> str:
@@ -204,7 +196,8 @@ def _show(store: "Store", args: Namespace) -> int:
     if args.json:
         print(read_document(store, found.id))
         return 0
-    places = [f"{p.host}{f' GPU {_numbers(p.gpus)}' if p.gpus else ''}" for p in suspect_places(store, found.id)]
+    suspected = suspect_places(store, found.id)
+    places = [f"{host}{f' GPU {_numbers(gpus)}' if gpus else ''}" for host, gpus in suspected.items()]
     attempts = count_attempts(store, found.run) if found.run else 0
     facts = {
         "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.at)),

@@ -233,6 +233,7 @@ def describe_incident(
         return None
     hosts, placed = _hosts(verdict, capture, nodes or {})
     found = find_fingerprint(verdict, capture, job.job)
+    document = verdict_document(verdict)
     return KeptIncident(
         id=_identity(verdict, capture, job),
         at=max((_seconds(moment) for moment in _dated(verdict)), default=int(time.time())),
@@ -255,7 +256,7 @@ def describe_incident(
         gpu_hours=_gpu_hours(verdict),
         hosts=hosts,
         ranks_placed=placed,
-        document=json.dumps(map_texts(_without_texts(verdict_document(verdict), with_evidence), mask_secrets)),
+        document=json.dumps(map_texts(document if with_evidence else _bare(document), mask_secrets)),
     )
 
 
@@ -360,18 +361,10 @@ def _told_hosts(capture: Capture) -> list[tuple[int, str]]:
     return [(e.rank, e.speaker.host) for e in capture.events if e.rank is not None and e.speaker.host]
 
 
-def _without_texts(document: dict[str, Json], with_evidence: bool) -> dict[str, Json]:
-    return document if with_evidence else {name: _bare(value) for name, value in document.items()}
-
-
 def _bare(value: Json) -> Json:
+    """Without texts that quote logs or source. As the schema allows it, they become empty."""
     if isinstance(value, (list, tuple)):
         return [_bare(item) for item in value]
     if isinstance(value, dict):
-        return {name: _left_out(item) if name in _TEXTS else _bare(item) for name, item in value.items()}
+        return {n: "" if n in _TEXTS and isinstance(item, str) else _bare(item) for n, item in value.items()}
     return value
-
-
-def _left_out(value: Json) -> Json:
-    """As the schema allows it: a string becomes empty; null stays."""
-    return "" if isinstance(value, str) else value
