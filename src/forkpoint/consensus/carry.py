@@ -22,10 +22,12 @@ from forkpoint.consensus.question import (
     Question,
     count,
     disagreement,
+    gather_options,
     is_settled,
+    outside_graphs,
     settle,
+    sum_options,
 )
-from forkpoint.consensus.torch_inside import gather_options, outside_graphs, sum_options
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,16 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from forkpoint.consensus.question import CollectiveInRankZero, Members, issued, members_of
-from forkpoint.consensus.torch_inside import group_argument, group_of, groups, sequence_number
+from forkpoint.consensus.question import (
+    CollectiveInRankZero,
+    Members,
+    group_argument,
+    group_of,
+    groups,
+    issued,
+    members_of,
+    sequence_number,
+)
 
 
 def collectives_issued() -> int:
