@@ -248,7 +248,7 @@ def step_line(step: Step, groups: Mapping[str, Sequence[int]], names: Sequence[s
     if step.loss is not None:
         told["loss"] = _number(step.loss)
     told["norm"] = [_number(float(part[:, NORM].double().norm())) for part in parts]
-    told["max"] = [_number(_largest(part)) for part in parts]
+    told["max"] = [_number(float(part[:, LARGEST].max())) for part in parts]  # NaN if there is one
     told["nonfinite"] = [int(part[:, NONFINITE].double().sum()) for part in parts]
     if step.first_nonfinite is not None:
         told["first_nonfinite"] = names[step.first_nonfinite]
@@ -264,10 +264,6 @@ def trigger_line(step: Step, odd: Odd, names: Sequence[str]) -> str:
     if odd.place is not None:
         told["tensor"] = names[odd.place]
     return json.dumps(told)
-
-
-def _largest(part: Tensor) -> float:
-    return float(part[:, LARGEST].max())  # NaN if there is one
 
 
 def _number(value: float) -> float | str:
