@@ -98,9 +98,8 @@ def _run_score(args: Namespace) -> int:
     from forkpoint.lab.record import score, score_json, score_text
 
     if args.kept:
-        folders = sorted(
-            path.parent for path in Path(args.kept).glob("*/case.toml") if _is_named(path.parent, args.names)
-        )
+        kept = sorted(path.parent for path in Path(args.kept).glob("*/case.toml"))
+        folders = [folder for folder in kept if not args.names or folder.name in args.names]
     else:
         faults, settings = _chosen(args.names), _settings(args)
         folders = sorted(r.folder for r in _recorded(_possible(faults, settings), settings, args.parallel))
@@ -295,10 +294,6 @@ def _add_run_arguments(parser: ArgumentParser) -> None:
 
 def _add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lab/1)")
-
-
-def _is_named(folder: Path, names: Sequence[str]) -> bool:
-    return not names or folder.name in names
 
 
 COMMAND = Command("lab", "break a small real job on purpose and diagnose it", _DESCRIPTION, _add_arguments, run)

@@ -219,7 +219,7 @@ def _shift(
     if tracks[0] is None or tracks[1] is None:
         return None
     found = find_shift(tracks[0], tracks[1], seq, timeline.tables)
-    return Shift(other, found.by, found.since) if found else None
+    return Shift(other, *found) if found else None
 
 
 def _longest(side: Iterable[int], group: GroupTimeline) -> Track | None:
