@@ -15,7 +15,7 @@ from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies.edit import free_name, replacement, wrapping
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import GATHER_UNEVEN, OF_RANK_0, SAME, torch_names
-from forkpoint.remedies.together import come_together, meet
+from forkpoint.remedies.together import meet
 from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import block_of, last_word, shortened, statement_of
 
@@ -55,7 +55,7 @@ def agree_on_root(fork: Fork, scene: Scene) -> Fix | None:
     if fork.kind is not ForkKind.ARGUMENT or not isinstance(call, ast.Call) or not scene.in_default_group:
         return None
     root = next((k.value for k in call.keywords if k.arg in {"src", "dst"}), None)
-    if root is None or root is not fork.test or not come_together(call, fork.function, scene.analysis):
+    if root is None or root is not fork.test or not meet(call, fork.function, scene.analysis, equally_often=True):
         return None
     made = _made(root, fork) or root
     module = fork.function.module

@@ -16,7 +16,7 @@ from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies.edit import TextEdit, end_of, free_name, indent_of, insertion, line_before, replacement
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
-from forkpoint.remedies.together import asks_for_rank, come_together, is_paired, meet
+from forkpoint.remedies.together import asks_for_rank, is_paired, meet
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.bridge.fork import Fork, ForkKind
@@ -114,7 +114,7 @@ def _is_safe(branch: ast.If, statement: ast.stmt, fork: Fork, analysis: Analysis
     if _ignores_result(statement) and _writes(step.reach.through, analysis):
         return False
     by_rank = asks_for_rank(branch.test, function, analysis) and not is_paired(fork, analysis)
-    return by_rank and come_together(branch, function, analysis)
+    return by_rank and meet(branch, function, analysis, equally_often=True)
 
 
 def _statement_in(branch: ast.If, fork: Fork) -> ast.stmt | None:

@@ -17,7 +17,6 @@ from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME, agreement, group_at
 from forkpoint.remedies.together import (
     asks_for_rank,
-    come_together,
     is_about_order,
     is_paired,
     leaves,
@@ -64,8 +63,8 @@ def agree_on_decision(fork: Fork, scene: Scene) -> Fix | None:
     node = fork.node
     if fork.kind not in _KINDS or not isinstance(node, ast.If | ast.While):
         return None
-    if asks_for_rank(node.test, fork.function, scene.analysis) or not come_together(
-        node, fork.function, scene.analysis
+    if asks_for_rank(node.test, fork.function, scene.analysis) or not meet(
+        node, fork.function, scene.analysis, equally_often=True
     ):
         return None
     if fork.kind is ForkKind.SKIPPED and not (matters(fork, scene.analysis) or leaves(node)):

@@ -16,7 +16,7 @@ from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies.edit import free_name, handed_over, line_before
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import RAISE_TOGETHER, agreement, torch_names
-from forkpoint.remedies.together import come_together
+from forkpoint.remedies.together import meet
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Class, Function, spelled
@@ -58,7 +58,7 @@ def raise_together(fork: Fork, scene: Scene) -> Fix | None:
     call, function = next(iter(sites))
     module = function.module
     known = {*module.imports, *module.classes, *dir(builtins)}
-    if error.partition(".")[0] not in known or not come_together(call, function, scene.analysis):
+    if error.partition(".")[0] not in known or not meet(call, function, scene.analysis, equally_often=True):
         return None
     agreed, name = agreement("any_rank", module, ""), free_name("raise_together", module)
     texts = [agreed.text, RAISE_TOGETHER.format(name=name, agree=agreed.name)]

@@ -13,7 +13,7 @@ from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies.edit import free_name, wrapping
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import IN_STEP, ROUNDS, SAME, agreement, group_at
-from forkpoint.remedies.together import come_together, meet
+from forkpoint.remedies.together import meet
 from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, names_in, shortened
 
@@ -40,7 +40,7 @@ def agree_on_rounds(fork: Fork, scene: Scene) -> Fix | None:
     if fork.kind is not ForkKind.LOOP or not isinstance(loop, ast.For):
         return None
     group = group_at(fork, scene)
-    if group is None or _is_over_keys(loop) or not come_together(loop, fork.function, scene.analysis):
+    if group is None or _is_over_keys(loop) or not meet(loop, fork.function, scene.analysis, equally_often=True):
         return None
     module = fork.function.module
     length = _length(loop.iter)
