@@ -162,20 +162,20 @@ def count_attempts(store: Store, run: str) -> int:
 
 
 def top_forks(store: Store, filters: Filters = EVERYTHING, limit: int = 20) -> list[RecurringFork]:
-    """The most frequent first."""
+    """The most frequent first. Columns are in the order of the fields."""
     count = func.count()
     wanted = (
         _filtered(
             select(
                 INCIDENTS.c.fingerprint,
-                func.min(INCIDENTS.c.cause).label("cause"),
-                func.min(INCIDENTS.c.fork).label("fork"),
-                count.label("count_"),
-                func.count(func.distinct(INCIDENTS.c.job)).label("jobs"),
-                func.min(INCIDENTS.c.at).label("first"),
-                func.max(INCIDENTS.c.at).label("last"),
-                func.sum(INCIDENTS.c.gpu_hours).label("gpu_hours"),
-                func.count(INCIDENTS.c.resolved_at).label("resolved"),
+                func.min(INCIDENTS.c.cause),
+                func.min(INCIDENTS.c.fork),
+                count,
+                func.count(func.distinct(INCIDENTS.c.job)),
+                func.min(INCIDENTS.c.at),
+                func.max(INCIDENTS.c.at),
+                func.sum(INCIDENTS.c.gpu_hours),
+                func.count(INCIDENTS.c.resolved_at),
             ),
             filters,
         )
@@ -185,10 +185,7 @@ def top_forks(store: Store, filters: Filters = EVERYTHING, limit: int = 20) -> l
         .limit(limit)
     )
     with store.reading() as connection:
-        return [
-            RecurringFork(r.fingerprint, r.cause, r.fork, r.count_, r.jobs, r.first, r.last, r.gpu_hours, r.resolved)
-            for r in connection.execute(wanted)
-        ]
+        return [RecurringFork(*row) for row in connection.execute(wanted)]
 
 
 def totals(store: Store, filters: Filters = EVERYTHING) -> StoreTotals:

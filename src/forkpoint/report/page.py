@@ -87,8 +87,6 @@ def _base64(data: bytes) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Verdict -> page. The front end (`forkpoint/web`) is inserted unchanged; the verdict and its picture are embedded as data.
 
-__all__ = ["Live", "encode", "render_html"]
-
 
 def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = None, seen: Sequence[str] = ()) -> str:
     """Everything from input is ASCII: escaped inside JSON, or compressed in base64. `page`: another front end.

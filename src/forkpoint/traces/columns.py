@@ -8,9 +8,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from forkpoint.errors import HostileInput
-from forkpoint.model.op import Frame, Signature, Stack
+from forkpoint.model.op import Frame, Ints, Signature, Stack
 
-Ints = NDArray[np.int64]
 NO_FRAMES = -1
 """In `stack`: the entry has no `frames` key at all (an empty list of frames is a stack of its own)."""
 

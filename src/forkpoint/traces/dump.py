@@ -341,8 +341,6 @@ def last_generation(columns: DumpColumns) -> DumpColumns:
     return replace(kept, group=group, groups=groups)
 
 
-__all__ = ["MAX_BYTES", "DumpColumns", "DumpHeader", "GroupConfig", "GroupStatus", "decode", "looks_like_dump"]
-
 MAX_BYTES = 64 << 20
 """Size limit of a file: 325,000 entries. The recorder keeps 2,000 by default."""
 
