@@ -1,15 +1,15 @@
 """One question, one small all-reduce with a time limit, one answer: or an error that says which ranks did not come."""
 
 import hashlib
-import json
 import struct
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
@@ -75,11 +75,10 @@ def _look(question: Question, waited: float, found: list[Absence]) -> None:
         store = _store(question)
         if store.add(f"{report}/readers", 1) == 1:
             absence = Absence(question.members.rank, waited, _absent(question, store))
-            store.set(report, json.dumps(asdict(absence)))
+            store.set(report, msgspec.json.encode(absence).decode())
         else:
             store.wait([report], timedelta(seconds=_PATIENCE_S))
-            told = json.loads(store.get(report))
-            absence = Absence(told["by"], told["waited"], tuple(told["absent"]))
+            absence = msgspec.json.decode(store.get(report), type=Absence)
         found.append(absence)
 
 
