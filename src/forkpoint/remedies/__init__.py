@@ -14,8 +14,7 @@ from forkpoint.remedies.collective import call_on_all_ranks, see_who_arrives
 from forkpoint.remedies.decision import agree_on_decision, compare_decisions
 from forkpoint.remedies.exception import end_where_caught, raise_together
 from forkpoint.remedies.in_words import fix_in_words
-from forkpoint.remedies.order import compare_order, sort_first
-from forkpoint.remedies.rounds import agree_on_rounds, compare_rounds
+from forkpoint.remedies.loop import agree_on_rounds, compare_order, compare_rounds, sort_first
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.stuck_call import end_when_stuck
 from forkpoint.source.analysis import Analysis

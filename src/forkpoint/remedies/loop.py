@@ -1,10 +1,15 @@
-"""A loop that may have another number of rounds on each rank.
+"""A loop that may have another number of rounds, or another order, on each rank.
 
-Probe: a `range` is compared before the loop. For anything else, ranks compare before each round whether they have one, so the
-job stops before the round that some ranks do not have.
+Probe of rounds: a `range` is compared before the loop. For anything else, ranks compare before each round whether they have
+one, so the job stops before the round that some ranks do not have.
 
-Fix: a `range` is cut to the smallest length before the loop. For anything else, ranks agree before each round whether all of
-them have one more. Ranks with more rounds skip their last ones.
+Fix of rounds: a `range` is cut to the smallest length before the loop. For anything else, ranks agree before each round
+whether all of them have one more. Ranks with more rounds skip their last ones.
+
+Probe of the order: the elements of a set or a directory listing are put into a list, which is compared before the loop.
+
+Fix of the order: they are sorted. Only where they are names: others may have no order, and a patch must not raise where the
+program did not.
 """
 
 import ast
@@ -13,9 +18,9 @@ from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies.edit import free_name, wrapping
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import IN_STEP, ROUNDS, SAME, agreement, group_at
-from forkpoint.remedies.together import meet
+from forkpoint.remedies.together import meet, unordered_loop
 from forkpoint.source.bridge.fork import Fork, ForkKind
-from forkpoint.source.syntax import last_word, names_in, shortened
+from forkpoint.source.syntax import is_over_names, last_word, names_in, shortened
 
 
 def compare_rounds(fork: Fork, scene: Scene) -> Probe | None:
@@ -76,3 +81,25 @@ def _length(iterated: ast.expr) -> ast.expr | None:
     if isinstance(iterated, ast.Call) and last_word(iterated) == "range" and len(iterated.args) == 1:
         return None if isinstance(iterated.args[0], ast.Starred) else iterated.args[0]
     return None
+
+
+def compare_order(fork: Fork, scene: Scene) -> Probe | None:
+    loop = unordered_loop(fork, scene.analysis)
+    if loop is None or scene.members is None or not meet(loop, fork.function, scene.analysis):
+        return None
+    module = fork.function.module
+    text = shortened(module.source(loop.iter))
+    what = f"order of `{text}` ({scene.where(module, loop)})"
+    edits = wrapping(loop.iter, f"_forkpoint_same({what!r}, list(", f"){scene.members})")
+    title = f"Compare the order of `{text}` between ranks: the job stops before the first loop with a different order."
+    return scene.probe(title, module, loop, edits, [SAME])
+
+
+def sort_first(fork: Fork, scene: Scene) -> Fix | None:
+    loop = unordered_loop(fork, scene.analysis)
+    if loop is None or not is_over_names(loop) or last_word(loop.iter) == "sorted":
+        return None
+    module = fork.function.module
+    text = shortened(module.source(loop.iter))
+    title = f"Sort `{text}` ({scene.where(module, loop)}) before looping over it."
+    return scene.fix(title, module, wrapping(loop.iter, "sorted(", ")"))
