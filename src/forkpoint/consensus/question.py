@@ -131,6 +131,8 @@ def _message(what: str, sides: tuple[Side, ...], odd: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Members:
+    """Who takes part in an agreement, and where its tensors live."""
+
     group: dist.ProcessGroup | None
     """None: torch.distributed is not initialised, a world of one."""
 
@@ -180,6 +182,8 @@ _issued: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class Question:
+    """What is agreed on: the same for all members."""
+
     kind: str
     """The function that asks."""
     what: str | None

@@ -54,6 +54,8 @@ _HOW_TO_KEEP: Final = (
 
 
 class Session:
+    """The guard of one process group: what its thread does at every look."""
+
     def __init__(self, settings: Settings, number: int) -> None:
         self._settings = settings
         self._number = number

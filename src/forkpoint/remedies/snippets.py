@@ -168,6 +168,8 @@ _SAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
+    """A small function by which ranks agree on a value, written for the module that gets it."""
+
     name: str
     text: str
     argument: str
