@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from forkpoint.replicas import forensics
-from forkpoint.replicas.forensics.gradients import measure
+from forkpoint.replicas.forensics import measure
 
 ROUNDS = 5
 

@@ -9,20 +9,20 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from textwrap import dedent, fill
 
 from forkpoint.agent.similar.search import render_index as render_similar
 from forkpoint.cli import COMMANDS, main
 from forkpoint.judge.detectors import DETECTORS
-from forkpoint.knowledge.base import EntryKind, entries
+from forkpoint.knowledge.base import Entry, EntryKind, entries
 from forkpoint.lab.faults import FAULTS
 from forkpoint.lint.catalogue import all_rules
 from forkpoint.lint.render import markdown as lint_markdown
 from forkpoint.model.verdict import Cause
-from forkpoint.report.explain import render_index, render_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -55,8 +55,72 @@ def render_faults(page: str) -> str:
 def render_kb() -> dict[str, str]:
     """Name -> text of every page in docs/kb/."""
     known = {kind: entries(kind) for kind in EntryKind}
-    pages = {f"{kind}.md": render_page(kind, known[kind]) for kind in known}
-    return {"index.md": render_index(known), **pages}
+    pages = {f"{kind}.md": _kb_page(kind, known[kind]) for kind in known}
+    return {"index.md": _kb_index(known), **pages}
+
+
+_KB_TITLES = {
+    EntryKind.CAUSE: "Causes",
+    EntryKind.XID: "Xids: what NVIDIA's driver reports",
+    EntryKind.SXID: "SXids: what NVSwitches report",
+    EntryKind.NCCL: "Results of NCCL and completion status of InfiniBand",
+    EntryKind.VARIABLE: "Environment variables",
+    EntryKind.LINE: "Log lines",
+    EntryKind.KNOWN: "Problems that others reported",
+}
+
+
+def _kb_index(known: Mapping[EntryKind, Sequence[Entry]]) -> str:
+    """The index of the knowledge base."""
+    rows = [f"- [{_KB_TITLES[kind]}]({kind}.md): {len(entries)}" for kind, entries in known.items()]
+    head = "# Knowledge base\n\nWhat `forkpoint explain` knows, from the files in `src/forkpoint/knowledge/entries/`.\n"
+    return f"{head}\n{_GENERATED}\n\n" + "\n".join(rows) + "\n"
+
+
+def _kb_page(kind: EntryKind, entries: Sequence[Entry]) -> str:
+    """Entries with the same text, like families of Xids, are described once."""
+    families = [list(family) for _, family in groupby(_by_family(entries), key=_kb_text)]
+    sources = list(dict.fromkeys(source for entry in entries for source in entry.sources))
+    parts = [
+        f"# {_KB_TITLES[kind]}\n\n{_GENERATED}\n",
+        *(_kb_section(family, sources) for family in families),
+        "## Sources\n",
+    ]
+    return "\n".join(parts) + "\n" + "\n".join(f"{number}. {text}" for number, text in enumerate(sources, 1)) + "\n"
+
+
+def _by_family(entries: Sequence[Entry]) -> list[Entry]:
+    """Groups entries with the same text, at the position of the first."""
+    first = {text: number for number, text in reversed(list(enumerate(map(_kb_text, entries))))}
+    return sorted(entries, key=lambda entry: first[_kb_text(entry)])
+
+
+def _kb_text(entry: Entry) -> tuple[object, ...]:
+    return (entry.means, entry.not_means, entry.do, entry.sources)
+
+
+def _kb_section(family: Sequence[Entry], sources: Sequence[str]) -> str:
+    entry = family[0]
+    if len(family) == 1:
+        parts = [f"## {entry.name}: {_plain(entry.title)}\n", *(f"- {label}: {value}" for label, value in entry.facts)]
+    else:
+        parts = [f"## {entry.kind.capitalize()} {', '.join(member.code for member in family)}\n"]
+        parts += [f"- {member.code}: {_plain(member.title)}" for member in family]
+        parts += [f"- {label}: {value}" for label, value in entry.facts if label != "driver's name"]
+    parts.append(f"\n{entry.means}\n" if entry.facts or len(family) > 1 else f"{entry.means}\n")
+    if entry.not_means:
+        parts.append(f"**What it does not mean.** {entry.not_means}\n")
+    if entry.do:
+        parts.append("**What to do**\n\n" + "\n".join(f"- {step}" for step in entry.do) + "\n")
+    if entry.see:
+        parts.append("See also: " + ", ".join(f"`{other}`" for other in entry.see) + "\n")
+    numbers = sorted(sources.index(source) + 1 for source in entry.sources)
+    parts.append(f"Source: {', '.join(map(str, numbers))}\n")
+    return "\n".join(parts)
+
+
+def _plain(title: str) -> str:
+    return title.replace("_", r"\_")
 
 
 def render_lint() -> dict[str, str]:

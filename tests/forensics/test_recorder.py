@@ -12,8 +12,8 @@ from torch import nn
 
 from forkpoint.errors import UsageError
 from forkpoint.replicas import forensics
-from forkpoint.replicas.forensics.gradients import layer_group, measure, plain_name
-from forkpoint.replicas.forensics.recorder import Recorder, Ring, Step
+from forkpoint.replicas.forensics import Recorder, Ring, Step, layer_group, measure
+from forkpoint.replicas.items import clean
 from looping import for_each
 
 pytestmark = pytest.mark.torch
@@ -190,7 +190,7 @@ def test_what_is_measured_of_a_tensor(dtype: torch.dtype) -> None:
     ],
 )
 def test_tensors_are_grouped_by_layer_whatever_wraps_them(name: str, group: str) -> None:
-    assert layer_group(plain_name(name)) == group
+    assert layer_group(clean(name)) == group
 
 
 @pytest.mark.parametrize("options", [{"every": 0}, {"ring": 0}])

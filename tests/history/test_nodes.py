@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.history_jobs import plant
 from forkpoint.history.incident import HostPart, KeptIncident
-from forkpoint.history.nodes import GpuSuspected, HostExposure, binomial_tail, say_odds, to_confirm, weigh
+from forkpoint.history.nodes import HostExposure, binomial_tail, say_odds, to_confirm, weigh
 from forkpoint.history.queries import host_exposures
 from forkpoint.history.store import open_store
 from looping import for_each
@@ -49,7 +49,7 @@ def test_attempts_of_one_job_at_one_fork_count_once(tmp_path: Path) -> None:
     assert found["a"].suspected == 1
     assert found["a"].took_part == 2
     assert found["a"].expected == 1.25
-    assert found["a"].gpus == (GpuSuspected(3, 1),)
+    assert found["a"].gpus == {3: 1}
 
 
 def test_bugs_of_code_say_nothing_of_nodes(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def check_whole(place: str) -> None:
     store.write(replace(chosen, headline="told better"))
     found = find_incident(store, chosen.id[:12])
     assert (found.headline, found.resolved_note, found.resolved_commit) == ("told better", "guard the call", "abc")
-    assert [p.host for p in suspect_places(store, chosen.id)] == [p.host for p in chosen.hosts if p.is_suspect]
+    assert list(suspect_places(store, chosen.id)) == [p.host for p in chosen.hosts if p.is_suspect]
     assert read_document(store, chosen.id) == chosen.document
     fork = top_forks(store)[0]
     same = [one for one in planted if one.fingerprint == fork.fingerprint]

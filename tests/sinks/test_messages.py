@@ -9,8 +9,10 @@ from jsonschema import Draft202012Validator
 
 import verdicts
 from forkpoint.model.verdict import Verdict
-from forkpoint.sinks.notice import Notice, run_tags
-from forkpoint.sinks.services import SINKS, email, github, otel, pagerduty, slack, teams
+from forkpoint.sinks.notice import Notice
+from forkpoint.sinks.services import SINKS, email, github, otel
+from forkpoint.sinks.services.posted import pagerduty_event, slack_message, teams_message
+from forkpoint.sinks.services.trackers import run_tags
 from looping import for_each
 from sinks.stand_ins import notice_of
 
@@ -140,7 +142,7 @@ def test_what_is_not_decided_is_told_as_such_and_accuses_nobody() -> None:
         assert "suspects: rank" not in told[name], name
     assert json.loads(told["wandb"])["tags"] == ["forkpoint", "forkpoint:not-decided"]
     assert run_tags(notice)["forkpoint.decided"] == "no"
-    assert pagerduty.event(notice, KEY)["payload"]["severity"] == "warning"
+    assert pagerduty_event(notice, KEY)["payload"]["severity"] == "warning"
     assert otel.attributes(notice)["forkpoint.decided"] is False
     assert verdicts.STALLED.decides in " ".join(notice.readings)
 
@@ -157,10 +159,10 @@ def test_what_is_not_decided_is_told_as_such_and_accuses_nobody() -> None:
 def test_messages_are_what_the_services_ask_for_at_any_size(verdict: Verdict) -> None:
     notice = notice_of(verdict, seen=SEEN)
 
-    EVENT.validate(pagerduty.event(notice, KEY))
-    CARD.validate(teams.message(notice))
-    assert len(json.dumps(teams.message(notice))) < 28_000
-    assert len(str(slack.message(notice)["text"])) <= 4000
+    EVENT.validate(pagerduty_event(notice, KEY))
+    CARD.validate(teams_message(notice))
+    assert len(json.dumps(teams_message(notice))) < 28_000
+    assert len(str(slack_message(notice)["text"])) <= 4000
     assert len(github.body(notice)) <= 65_536
     assert len(github.title(notice)) <= 256
     assert email.mail(notice, {"FORKPOINT_EMAIL_TO": "a@example.org"})["Subject"].startswith("forkpoint: ")
@@ -172,8 +174,8 @@ def test_no_verdict_breaks_a_message(verdict: Verdict) -> None:
     notice = notice_of(verdict)
     told = rendered(notice)
 
-    EVENT.validate(pagerduty.event(notice, KEY))
-    CARD.validate(teams.message(notice))
+    EVENT.validate(pagerduty_event(notice, KEY))
+    CARD.validate(teams_message(notice))
     assert json.loads(told["webhook"])["schema"] == "forkpoint.verdict/1"
 
 
@@ -182,7 +184,7 @@ def test_nothing_in_evidence_can_mention_link_or_leave_its_place() -> None:
     site = replace(verdicts.FOUND.sites[0], file=hostile, why=hostile) if verdicts.FOUND.sites else None
     notice = notice_of(replace(verdicts.FOUND, headline=hostile, summary=hostile, sites=(site,) if site else ()))
 
-    text = str(slack.message(notice)["text"])
+    text = str(slack_message(notice)["text"])
     assert "<!channel>" not in text
     assert "`&lt;!channel&gt; @here [a]" in text.replace("(", "")
     mail = email.mail(notice, {"FORKPOINT_EMAIL_TO": "a@example.org"})
@@ -190,7 +192,7 @@ def test_nothing_in_evidence_can_mention_link_or_leave_its_place() -> None:
     assert mail["To"] == "a@example.org"
     prose = re.sub(r"`[^`]*`", "", github.body(notice))
     assert [word for word in ("@here", "<script>", "evil.example", "#1") if word in prose] == []
-    runs = [run for line in teams.message(notice)["attachments"][0]["content"]["body"] for run in line["inlines"]]
+    runs = [run for line in teams_message(notice)["attachments"][0]["content"]["body"] for run in line["inlines"]]
     assert {run["type"] for run in runs} == {"TextRun"}  # which shows text as it is
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from docs.build import DOCS
 from forkpoint.cli import main
-from forkpoint.cli.notify import NAMES
+from forkpoint.cli.destinations import NAMES
 from forkpoint.live.children import Decision
 from forkpoint.live.run.attempt import Attempt, claim_telling
 from forkpoint.live.run.job import JobEnd

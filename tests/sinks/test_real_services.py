@@ -23,7 +23,7 @@ import pytest
 import verdicts
 from forkpoint.live.children import NotifySettings, Sending
 from forkpoint.sinks.notice import Notice
-from forkpoint.sinks.services import teams
+from forkpoint.sinks.services.posted import teams_message
 from forkpoint.sinks.sink import SinkOutcome
 from sinks.stand_ins import notice_of, unused_address
 from sinks.test_metric_files import DASHBOARD, RULES, exported, expressions
@@ -223,7 +223,7 @@ def test_the_library_of_adaptive_cards_takes_the_card_without_complaint(tmp_path
         console.log(JSON.stringify({events, items: card.getItemCount(), valid: card.validateProperties().validationEvents.length}));
     }"""
     cards = [
-        teams.message(notice_of(verdict))["attachments"][0]["content"]  # type: ignore[index]
+        teams_message(notice_of(verdict))["attachments"][0]["content"]  # type: ignore[index]
         for verdict in (verdicts.FOUND, verdicts.INCONCLUSIVE, verdicts.crowded(64))
     ]
     broken = {**cards[0], "body": [{"type": "RichTextBlok", "inlines": []}]}

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from forkpoint import __version__
 from forkpoint.cli.config import apply_settings, read_settings
@@ -63,18 +63,15 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{explain_refusal(message, self)} (see {self.prog} --help)")
 
 
-class Parsers(NamedTuple):
-    main: argparse.ArgumentParser
-    commands: dict[str, argparse.ArgumentParser]
-
-
 def build_parser() -> argparse.ArgumentParser:
-    return build_parsers().main
+    return build_parsers()[0]
 
 
-def build_parsers(words: Sequence[str] | None = None) -> Parsers:
-    """`words`: the command line. If it starts with a command, only that command's parser is built, which saves time; None builds
-    all.
+def build_parsers(
+    words: Sequence[str] | None = None,
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The main parser, and those of commands. `words`: the command line. If it starts with a command, only that command's parser
+    is built, which saves time; None builds all.
     """
     parser = _Parser(
         prog="forkpoint",
@@ -96,7 +93,7 @@ def build_parsers(words: Sequence[str] | None = None) -> Parsers:
         command.add_arguments(sub)
         _add_common_arguments(sub, hidden=True)
         sub.set_defaults(run=command.run, parser=sub)
-    return Parsers(parser, commands)
+    return parser, commands
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, *, hidden: bool) -> None:
@@ -174,10 +171,10 @@ def _run(argv: Sequence[str]) -> int:
     words = find_command(given, tuple(_MODULES))
     check_json_file(words)
     settings = read_settings()
-    parsers = build_parsers(None if settings else words)  # settings of all commands are checked
-    apply_settings(settings, parsers.commands)
+    parser, commands = build_parsers(None if settings else words)  # settings of all commands are checked
+    apply_settings(settings, commands)
     try:
-        args, unknown = parsers.main.parse_known_args(words)
+        args, unknown = parser.parse_known_args(words)
     except SystemExit as stop:  # --help and --version
         return int(stop.code or 0)
     if unknown:

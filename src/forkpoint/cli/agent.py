@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forkpoint.cli.options import Command, add_quiet_argument, add_source_argument, add_width_argument
 from forkpoint.cli.output import (
     Progress,
-    check_writable,
+    check_outputs,
     exit_code,
     needing_extra,
     print_verdict,
@@ -63,8 +63,7 @@ def _explain(args: Namespace) -> int:
     if not args.paths:
         raise UsageError("give the evidence: forkpoint agent PATH --model ...")
     _check_transcript(args)
-    if args.md is not None:
-        check_writable("--md", args.md)
+    check_outputs(args, "md")
     budget = budget_of(args)
     model = connect(args.model, args.endpoint, args.key_variable, Style(args.style))
     case = _open(args.paths, args.source, args)
@@ -100,7 +99,7 @@ def _replay(args: Namespace) -> int:
 def _check_transcript(args: Namespace) -> None:
     if args.transcript is None:
         return
-    check_writable("--transcript", args.transcript)
+    check_outputs(args, "transcript")
     place = Path(args.transcript).resolve()
     if any(Path(path).resolve() in (place, *place.parents) for path in args.paths):
         raise UsageError(f"--transcript {args.transcript}: is inside the evidence; choose another path")

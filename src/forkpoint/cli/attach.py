@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forkpoint.cli.destinations import add_keeping_arguments, add_notify_arguments, notify_settings
 from forkpoint.cli.diagnose import add_output_arguments, diagnose_paths
-from forkpoint.cli.notify import add_notify_arguments, notify_settings
 from forkpoint.cli.options import Command, add_found_source_argument, seconds, split_names
 from forkpoint.cli.output import exit_code, import_numpy, say
-from forkpoint.cli.store import add_keeping_arguments
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -220,9 +219,6 @@ def _tell_host(answer: "HostAnswer", args: Namespace) -> None:
             if answer.attached
             else f"{answer.host}: no rank could be asked"
         )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def _process(text: str) -> tuple[int | None, int]:

@@ -1,6 +1,7 @@
 """`forkpoint attribution`: verdicts for NVIDIA's ft_launcher."""
 
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from pathlib import Path
 
 from forkpoint.cli.options import Command, add_source_argument, directory, port
@@ -27,10 +28,8 @@ def run(args: Namespace) -> int:
     print(f"http://127.0.0.1:{bound.port}/{bound.token}", flush=True)
     say("give this address to --ft-attribution-endpoint; Ctrl-C ends the service")
     dumps = Path(args.dumps).absolute() if args.dumps else None
-    try:
+    with suppress(KeyboardInterrupt):  # the normal way to end
         serve(bound, Readable(Path(args.root).absolute(), dumps, tuple(args.source)))
-    except KeyboardInterrupt:  # the normal way to end
-        return 0
     return 0
 
 

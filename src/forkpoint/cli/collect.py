@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from forkpoint.cli.options import Command, count, seconds
 from forkpoint.cli.output import say
-from forkpoint.cli.watch import _RAS
-from forkpoint.errors import UsageError
+from forkpoint.cli.watch import RAS_ADDRESS, dump_prefixes, servers_to_ask
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
@@ -65,22 +64,10 @@ def run(args: Namespace) -> int:
 
 def _questions(args: Namespace) -> "tuple[RankQuestion, ...]":
     from forkpoint.gather.collect import RankQuestion, ask_pipes
-    from forkpoint.live.watch.sources.ask import parse_address
-    from forkpoint.live.watch.sources.debug_server import DebugServer, parse_workers
-    from forkpoint.live.watch.sources.pipes import usual_prefixes
-    from forkpoint.live.watch.sources.ras import Ras
 
-    if args.debug_server and args.worker:
-        raise UsageError("--debug-server finds the workers itself: leave out --worker, or give all workers instead")
-    asked: list[RankQuestion] = []
-    if args.debug_server or args.worker:
-        frontend = parse_address(args.debug_server) if args.debug_server else None
-        asked.append(RankQuestion(DebugServer(parse_workers(args.worker), frontend, dated=False), 0.0))
+    asked = [RankQuestion(source, 0.0) for source in servers_to_ask(args, dated=False)]
     if args.pipe:
-        prefixes = (args.dump_prefix,) if args.dump_prefix else usual_prefixes()
-        asked.append(ask_pipes(args.pipe, prefixes, args.patience))
-    if args.ras:
-        asked.append(RankQuestion(Ras(parse_address(args.ras)), 0.0))
+        asked.append(ask_pipes(args.pipe, dump_prefixes(args), args.patience))
     return tuple(asked)
 
 
@@ -131,7 +118,9 @@ def _add_questions(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--worker", nargs="+", default=[], metavar="HOST:PORT", help="ask these debug servers, as forkpoint watch does"
     )
-    parser.add_argument("--ras", nargs="?", const=_RAS, metavar="HOST:PORT", help=f"ask NCCL's RAS (default: {_RAS})")
+    parser.add_argument(
+        "--ras", nargs="?", const=RAS_ADDRESS, metavar="HOST:PORT", help=f"ask NCCL's RAS (default: {RAS_ADDRESS})"
+    )
 
 
 COMMAND = Command(

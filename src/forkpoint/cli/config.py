@@ -92,10 +92,6 @@ def _settings(file: Path, table: object) -> Iterator[FileSetting]:
             yield FileSetting(file, None, key, value)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Settings as defaults of options.
-
-
 def apply_settings(settings: tuple[FileSetting, ...], parsers: Mapping[str, ArgumentParser]) -> None:
     """Raises UsageError for an unknown command or option, and for a value that the option does not accept."""
     for setting in settings:

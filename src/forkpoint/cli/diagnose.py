@@ -4,11 +4,21 @@ import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from forkpoint.cli.cluster import add_cluster_arguments, check_cluster_arguments, cluster_run
-from forkpoint.cli.notify import Telling, add_notify_arguments, make_notice, notify_settings, say_outcomes
+from forkpoint.cli.destinations import (
+    Telling,
+    add_keeping_arguments,
+    add_notify_arguments,
+    keep_verdict,
+    make_notice,
+    notify_settings,
+    print_seen,
+    say_outcomes,
+)
 from forkpoint.cli.options import (
     Command,
     add_found_source_argument,
@@ -20,7 +30,7 @@ from forkpoint.cli.options import (
 from forkpoint.cli.output import (
     STDOUT,
     Progress,
-    check_writable,
+    check_outputs,
     exit_code,
     import_numpy,
     print_sentence,
@@ -30,7 +40,6 @@ from forkpoint.cli.output import (
     say_problems,
     write_file,
 )
-from forkpoint.cli.store import add_keeping_arguments, keep_verdict, print_seen
 from forkpoint.errors import UsageError
 from forkpoint.parts import Parts
 from forkpoint.report.escape import escape
@@ -138,7 +147,7 @@ def diagnose_paths(  # noqa: PLR0913 - one per option
     try:
         _write_outputs(told, args, parts)
     finally:  # print the answer even if a file cannot be written
-        if not parts.run("the report", lambda: _print(verdict, args, seen), otherwise=False):
+        if not parts.run("the report", lambda: _print(told, args), otherwise=False):
             print(f"{verdict.cause}: {escape(verdict.headline)}")
         say_outcomes(telling.wait(), quiet=args.quiet)
         _print_verdict_line(verdict, args)
@@ -168,15 +177,17 @@ def _look_for_source(capture: "Capture", paths: Sequence[str]) -> tuple[str, ...
     return find_source([stack for stack in stacks if stack], [path for path in paths if Path(path).exists()])
 
 
-def _print(verdict: "Verdict", args: Namespace, seen: Sequence[str]) -> bool:
-    if _print_instead(verdict, args, seen):
-        return True
-    if args.quiet and not args.json:
-        print_sentence(verdict)
+def _print(told: "_Told", args: Namespace) -> bool:
+    """The report, or another output in its place."""
+    instead = next((option for option in ("md", "sarif") if getattr(args, option) == STDOUT), None)
+    if instead:
+        print("".join(_rendered(told, args, instead)), end="")
+    elif args.quiet and not args.json:
+        print_sentence(told.verdict)
     else:
-        print_verdict(verdict, as_json=args.json, width=args.width, verbose=args.verbose)
+        print_verdict(told.verdict, as_json=args.json, width=args.width, verbose=args.verbose)
         if not args.json:
-            print_seen(seen)
+            print_seen(told.seen)
     return True
 
 
@@ -188,19 +199,7 @@ def _check_outputs(args: Namespace) -> None:
     for option in ("html", "share", "perfetto"):
         if getattr(args, option) == STDOUT:
             raise UsageError(f"--{option} writes a file; name one")
-    for option in ("html", "share", "md", "sarif", "perfetto"):
-        path = getattr(args, option)
-        if path not in (None, STDOUT):
-            check_writable(f"--{option}", path)
-
-
-def _print_instead(verdict: "Verdict", args: Namespace, seen: Sequence[str]) -> bool:
-    """Prints an output in place of the report, if asked. Returns whether it did."""
-    if args.md == STDOUT:
-        print(_markdown(verdict, args, seen), end="")
-    elif args.sarif == STDOUT:
-        print(_sarif(verdict))
-    return STDOUT in (args.md, args.sarif)
+    check_outputs(args, "html", "share", "md", "sarif", "perfetto")
 
 
 class _Told(NamedTuple):
@@ -215,28 +214,44 @@ class _Told(NamedTuple):
     """Lines about earlier incidents at the same fork."""
 
 
+def _rendered(told: _Told, args: Namespace, option: str) -> Iterable[str]:
+    """The output of `--html`, `--share`, `--md` or `--sarif`, in pieces."""
+    if option == "html":
+        from forkpoint.report.page import render_html
+
+        return [render_html(told.verdict, seen=told.seen)]
+    if option == "share":
+        from forkpoint.report.fork_svg import render_share
+
+        return [render_share(told.verdict)]
+    if option == "md":
+        from forkpoint.report.markdown import render_markdown, render_seen
+
+        return [render_markdown(told.verdict, embed_source=args.embed_source), render_seen(told.seen)]
+    from forkpoint.report.sarif import render_sarif
+
+    return [render_sarif(told.verdict), "\n"]
+
+
 def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
     """Writes every file even if another one fails. Raises UsageError at the end."""
-    _, capture, verdict, _, seen = told
     failed: list[str] = []
 
     def write(path: str, pieces: Callable[[], Iterable[str]]) -> None:
         failed.extend(parts.run(f"the output {path}", lambda: _written(path, pieces(), args), []))
 
-    if args.html is not None:
-        write(args.html, lambda: [_html(verdict, seen)])
-    if args.share is not None:
-        write(args.share, lambda: [_share(verdict)])
-    if args.md not in (None, STDOUT):
-        write(args.md, lambda: [_markdown(verdict, args, seen)])
-    if args.sarif not in (None, STDOUT):
-        write(args.sarif, lambda: [_sarif(verdict), "\n"])
+    for option in ("html", "share", "md", "sarif"):
+        path = getattr(args, option)
+        if path not in (None, STDOUT):
+            write(path, partial(_rendered, told, args, option))
     if args.perfetto is not None:
+        from forkpoint.report.perfetto import export_perfetto
+
         with Progress(sys.stderr, quiet=args.quiet) as progress:
             again = _dumps_again(told, args, progress)
-            write(args.perfetto, lambda: _perfetto(capture, verdict, again))
+            write(args.perfetto, lambda: export_perfetto(told.capture, told.verdict, again))
         if not args.quiet:
-            _print_unread(capture, again.left_out)
+            _print_unread(told.capture, again.left_out)
     if failed:
         raise UsageError("; ".join(failed))
 
@@ -261,30 +276,6 @@ def _written(path: str, pieces: Iterable[str], args: Namespace) -> list[str]:
     return []
 
 
-def _html(verdict: "Verdict", seen: Sequence[str]) -> str:
-    from forkpoint.report.page import render_html
-
-    return render_html(verdict, seen=seen)
-
-
-def _share(verdict: "Verdict") -> str:
-    from forkpoint.report.fork_svg import render_share
-
-    return render_share(verdict)
-
-
-def _markdown(verdict: "Verdict", args: Namespace, seen: Sequence[str] = ()) -> str:
-    from forkpoint.report.markdown import render_markdown, render_seen
-
-    return render_markdown(verdict, embed_source=args.embed_source) + render_seen(seen)
-
-
-def _sarif(verdict: "Verdict") -> str:
-    from forkpoint.report.sarif import render_sarif
-
-    return render_sarif(verdict)
-
-
 def _dumps_again(told: _Told, args: Namespace, progress: Progress) -> "DumpsAgain":
     from forkpoint.report.perfetto import DumpsAgain
 
@@ -293,12 +284,6 @@ def _dumps_again(told: _Told, args: Namespace, progress: Progress) -> "DumpsAgai
     return DumpsAgain(
         told.paths, told.capture, progress, follow_links=follow_links, limited=not trusted, since_s=told.since_s
     )
-
-
-def _perfetto(capture: "Capture", verdict: "Verdict", again: "DumpsAgain") -> Iterable[str]:
-    from forkpoint.report.perfetto import export_perfetto
-
-    return export_perfetto(capture, verdict, again)
 
 
 def _print_unread(capture: "Capture", left_out: Sequence[int]) -> None:

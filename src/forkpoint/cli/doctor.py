@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.options import Command, did_you_mean, split_names
-from forkpoint.cli.output import check_writable, needing_extra, terminal_width, write_file
+from forkpoint.cli.output import check_outputs, needing_extra, terminal_width, write_file
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def _check_usage(args: Namespace) -> None:
         raise UsageError("--compare needs the reports of at least two nodes")
     if args.since is not None and (args.json or args.compare):
         raise UsageError("--since prints below the text report; it excludes --json and --compare")
-    if args.prometheus is not None:
-        check_writable("--prometheus", args.prometheus)
+    check_outputs(args, "prometheus")
 
 
 def _examine(args: Namespace) -> "DoctorReport":
@@ -84,14 +83,10 @@ def _named(names: Sequence[str], checks: "Sequence[DoctorCheck]") -> "list[Docto
 
 
 def _print_report(report: "DoctorReport", *, as_json: bool) -> None:
-    if as_json:
-        from forkpoint.doctor.report import render_json
-
-        print(render_json(report))
-        return
+    from forkpoint.doctor.report import render_json
     from forkpoint.doctor.text import render_text
 
-    print(render_text(report, terminal_width()))
+    print(render_json(report) if as_json else render_text(report, terminal_width()))
 
 
 def _print_changes(since: str, report: "DoctorReport") -> None:
@@ -102,31 +97,20 @@ def _print_changes(since: str, report: "DoctorReport") -> None:
 
 
 def _compare(paths: Sequence[str], *, as_json: bool) -> int:
-    from forkpoint.doctor.report import compare, read_document
+    from forkpoint.doctor.report import compare, read_document, render_comparison_json
+    from forkpoint.doctor.text import render_comparison
 
     comparison = compare([read_document(path) for path in paths])
-    if as_json:
-        from forkpoint.doctor.report import render_comparison_json
-
-        print(render_comparison_json(comparison))
-    else:
-        from forkpoint.doctor.text import render_comparison
-
-        print(render_comparison(comparison))
+    print(render_comparison_json(comparison) if as_json else render_comparison(comparison))
     return 1 if comparison.differences else 0
 
 
 def _print_list(*, as_json: bool) -> None:
     from forkpoint.doctor.checks import CHECKS
+    from forkpoint.doctor.report import render_checks_json
+    from forkpoint.doctor.text import render_list
 
-    if as_json:
-        from forkpoint.doctor.report import render_checks_json
-
-        print(render_checks_json(CHECKS))
-    else:
-        from forkpoint.doctor.text import render_list
-
-        print(render_list(CHECKS))
+    print(render_checks_json(CHECKS) if as_json else render_list(CHECKS))
 
 
 def _write_metrics(path: str, report: "DoctorReport") -> None:

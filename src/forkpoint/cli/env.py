@@ -13,7 +13,6 @@ from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.knowledge.recorder import Release
-    from forkpoint.knowledge.variables import Launcher
 
 _DESCRIPTION = """\
 Print what to set before a job, for this release of torch and this launcher,
@@ -61,41 +60,27 @@ def _release(version: str | None) -> "Release | None":
 
 
 def _print_settings(args: Namespace, release: "Release | None") -> None:
-    from forkpoint.knowledge.recorder import wanted
+    from forkpoint.knowledge.recorder import render_json, wanted
+    from forkpoint.knowledge.variables import LAUNCHERS
 
     if not re.fullmatch(_PATH, args.folder):
         raise UsageError(f"--folder {args.folder}: give an absolute path of plain characters; it goes into scripts")
-    launcher = _launcher(args.launcher)
+    launcher = next(launcher for launcher in LAUNCHERS if launcher.name == args.launcher)
     settings = (*wanted(release), *launcher.adds(release))
     if args.json:
-        from forkpoint.knowledge.recorder import render_json
-
         print(render_json(launcher.name, release, args.folder, settings))
         return
     print(f"# {f'torch {release}' if release else 'any torch: none was found here'}, {launcher.name}")
     print(launcher.render(settings, args.folder))
 
 
-def _launcher(name: str) -> "Launcher":
-    from forkpoint.knowledge.variables import LAUNCHERS
-
-    return next(launcher for launcher in LAUNCHERS if launcher.name == name)
-
-
 def _check(path: str, release: "Release | None", *, as_json: bool) -> int:
-    from forkpoint.doctor.script import check_script
+    from forkpoint.doctor.script import check_script, render_json, render_text
 
     problems = check_script(_read(path), release)
     if release is None:
         say("no torch was found, so not everything can be checked; give --torch VERSION")
-    if as_json:
-        from forkpoint.doctor.script import render_json
-
-        print(render_json(path, release, problems))
-    else:
-        from forkpoint.doctor.script import render_text
-
-        print(render_text(path, problems))
+    print(render_json(path, release, problems) if as_json else render_text(path, problems))
     return 1 if problems else 0
 
 

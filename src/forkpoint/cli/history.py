@@ -8,11 +8,11 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from forkpoint.cli.destinations import STORE_VARIABLE
 from forkpoint.cli.options import Command, count
-from forkpoint.cli.output import STDOUT, check_writable, needing_extra, say, write_file
-from forkpoint.cli.store import STORE_VARIABLE
+from forkpoint.cli.output import STDOUT, check_outputs, needing_extra, say, write_file
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape, json_text
 
@@ -55,10 +55,9 @@ def run(args: Namespace) -> int:
         )
     if args.id and args.action not in _OF_ONE:
         raise UsageError(f"{args.id}: forkpoint history {args.action or ''} takes no id")
-    if args.html is not None:
-        if args.html == STDOUT:
-            raise UsageError("--html writes a file; name one")
-        check_writable("--html", args.html)
+    if args.html == STDOUT:
+        raise UsageError("--html writes a file; name one")
+    check_outputs(args, "html")
     with _opened(args) as store:
         return _write_page(store, args) if args.html is not None else action(store, args)
 
@@ -86,26 +85,14 @@ def _filters(args: Namespace) -> "Filters":
     return Filters(since, args.cause, args.job, args.host, args.fork)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Lists, as text, JSON or CSV.
-
-
-class _Listing(NamedTuple):
-    kind: str
-    """Its name in JSON."""
-    rows: Sequence[object]
-    line: Callable[[Any], str]
-    """One row as text."""
-    nothing: str
-
-
-def _print_listing(listing: _Listing, args: Namespace) -> int:
+def _print_listing(kind: str, rows: Sequence[object], line: Callable[[Any], str], nothing: str, args: Namespace) -> int:
+    """`kind`: the name of the list in JSON. `line`: one row as text."""
     if args.json:
-        print(json_text({"schema": SCHEMA, listing.kind: listing.rows}))
+        print(json_text({"schema": SCHEMA, kind: rows}))
     elif args.csv:
-        _print_csv(listing.rows)
+        _print_csv(rows)
     else:
-        print("\n".join(map(listing.line, listing.rows)) or listing.nothing)
+        print("\n".join(map(line, rows)) or nothing)
     return 0
 
 
@@ -145,7 +132,7 @@ def _list(store: "Store", args: Namespace) -> int:
     from forkpoint.history.queries import list_incidents
 
     rows = list_incidents(store, _filters(args), args.limit)
-    return _print_listing(_Listing("incidents", rows, _line, "no matching incident"), args)
+    return _print_listing("incidents", rows, _line, "no matching incident", args)
 
 
 def _line(incident: "ListedIncident") -> str:
@@ -172,7 +159,7 @@ def _forks(store: "Store", args: Namespace) -> int:
         return escape(f"{fork.fingerprint} {fork.cause}: {fork.fork} ({times}, {fork.resolved} resolved)")
 
     rows = top_forks(store, _filters(args), args.limit)
-    return _print_listing(_Listing("forks", rows, line, "no matching fork"), args)
+    return _print_listing("forks", rows, line, "no matching fork", args)
 
 
 def _nodes(store: "Store", args: Namespace) -> int:
@@ -181,7 +168,7 @@ def _nodes(store: "Store", args: Namespace) -> int:
 
     rows = weigh(host_exposures(store))[: args.limit]
     nothing = "no host is a suspect in an incident that the code alone does not explain"
-    return _print_listing(_Listing("nodes", rows, _node, nothing), args)
+    return _print_listing("nodes", rows, _node, nothing, args)
 
 
 def _node(node: "NodeOdds") -> str:
@@ -192,10 +179,6 @@ def _node(node: "NodeOdds") -> str:
     told += f", {best.expected:.1f} expected; by chance {say_odds(best.odds)}"
     confirm = [f"    {line}" for line in to_confirm(node)] if node.is_notable else []
     return "\n".join(map(escape, [told, *confirm]))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One incident.
 
 
 def _show(store: "Store", args: Namespace) -> int:
@@ -213,7 +196,8 @@ def _show(store: "Store", args: Namespace) -> int:
     if args.json:
         print(read_document(store, found.id))
         return 0
-    places = [f"{p.host}{f' GPU {_numbers(p.gpus)}' if p.gpus else ''}" for p in suspect_places(store, found.id)]
+    suspected = suspect_places(store, found.id)
+    places = [f"{host}{f' GPU {_numbers(gpus)}' if gpus else ''}" for host, gpus in suspected.items()]
     attempts = count_attempts(store, found.run) if found.run else 0
     facts = {
         "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.at)),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.options import Command, count, did_you_mean, directory
-from forkpoint.cli.output import check_writable, print_verdict, say, terminal_width, write_file
+from forkpoint.cli.output import check_outputs, print_verdict, say, terminal_width, write_file
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -79,8 +79,7 @@ def _run_faults(args: Namespace) -> int:
 
     if args.html and len(args.names) > 1:
         raise UsageError("--html writes one report: give one fault")
-    if args.html:
-        check_writable("--html", args.html)
+    check_outputs(args, "html")
     faults, settings = _chosen(args.names), _settings(args)
     scored: list[Scored] = []
     for recorded in _recorded(_possible(faults, settings), settings, 1):
@@ -99,9 +98,8 @@ def _run_score(args: Namespace) -> int:
     from forkpoint.lab.record import score, score_json, score_text
 
     if args.kept:
-        folders = sorted(
-            path.parent for path in Path(args.kept).glob("*/case.toml") if _is_named(path.parent, args.names)
-        )
+        kept = sorted(path.parent for path in Path(args.kept).glob("*/case.toml"))
+        folders = [folder for folder in kept if not args.names or folder.name in args.names]
     else:
         faults, settings = _chosen(args.names), _settings(args)
         folders = sorted(r.folder for r in _recorded(_possible(faults, settings), settings, args.parallel))
@@ -117,8 +115,7 @@ def _run_collectives(args: Namespace) -> int:
     from forkpoint.lab.collectives.plan import mesh_partitions
     from forkpoint.lab.record import find_torch
 
-    if args.perfetto:
-        check_writable("--perfetto", args.perfetto)
+    check_outputs(args, "perfetto")
     asked = [*write_arguments(args), *(["--json"] if args.json else [])]
     asked += ["--perfetto", args.perfetto] if args.perfetto else []
     if args.script_only:
@@ -131,9 +128,6 @@ def _run_collectives(args: Namespace) -> int:
     list(mesh_partitions(args.mesh, ranks))
     with _stop_on_sigterm():
         return run_ranks(ranks, ["--backend", backend, *asked])
-
-
-# ---------------------------------------------------------------------------------------------------------- the steps
 
 
 def _chosen(names: Sequence[str]) -> "list[Fault]":
@@ -240,9 +234,6 @@ def _diagnose(case: "CaseFolder", *, picture: bool) -> "Verdict":
     return diagnose(read([str(case.capture)]), [str(case.source)], picture=picture)
 
 
-# -------------------------------------------------------------------------------------------------------- the arguments
-
-
 def _add_arguments(parser: ArgumentParser) -> None:
     parsers = parser.add_subparsers(metavar="list|run|score|collectives", required=True)
     listing = parsers.add_parser("list", help="list the faults", description="List every fault of the lab.")
@@ -303,10 +294,6 @@ def _add_run_arguments(parser: ArgumentParser) -> None:
 
 def _add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lab/1)")
-
-
-def _is_named(folder: Path, names: Sequence[str]) -> bool:
-    return not names or folder.name in names
 
 
 COMMAND = Command("lab", "break a small real job on purpose and diagnose it", _DESCRIPTION, _add_arguments, run)

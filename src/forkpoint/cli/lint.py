@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ from forkpoint.errors import UnreadableInput, UsageError
 if TYPE_CHECKING:
     from forkpoint.lint import LintReport, Options
     from forkpoint.lint.edits import FileChanges
-    from forkpoint.lint.render.text import Line
-    from forkpoint.source import Program
 
 _DESCRIPTION = """\
 Read Python source and name the places where ranks can diverge: where some issue
@@ -88,21 +85,16 @@ def _repair(args: Namespace, options: "Options", progress: Progress) -> "LintRep
     """Returns what to report: after --fix, findings in the changed source; with --diff, all findings."""
     from forkpoint.lint import lint
     from forkpoint.lint.edits import plan_changes
+    from forkpoint.lint.run import read_with_progress
 
-    program = _read(args.paths, progress)
+    program = read_with_progress(args.paths, progress)
     report = lint(program, options, progress)
     planned = plan_changes(report, program)
     if args.diff:
         _print_diff(planned)
         return report
     _write(planned)
-    return lint(_read(args.paths, progress), options, progress) if planned.changes else report
-
-
-def _read(paths: Sequence[str], progress: Progress) -> "Program":
-    from forkpoint.lint.run import read_with_progress
-
-    return read_with_progress(paths, progress)
+    return lint(read_with_progress(args.paths, progress), options, progress) if planned.changes else report
 
 
 def _print_diff(planned: "FileChanges") -> None:
@@ -149,7 +141,8 @@ def _print_report(report: "LintReport", args: Namespace) -> None:
     elif args.github:
         from forkpoint.lint.render.github import render_annotations
 
-        _print_lines(render_annotations(report))
+        for line in render_annotations(report):
+            print(line)
     elif not args.diff:
         _print_text(report)
 
@@ -157,25 +150,17 @@ def _print_report(report: "LintReport", args: Namespace) -> None:
 def _print_text(report: "LintReport") -> None:
     from forkpoint.lint.render.text import render_text
 
+    columns = shutil.get_terminal_size().columns
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        _print_lines("".join(text for text, _ in line) for line in render_text(report, width))
+        for line in render_text(report, columns if sys.stdout.isatty() else None):
+            print("".join(text for text, _ in line))
         return
-    _print_coloured(render_text(report, max(MIN_WIDTH, shutil.get_terminal_size().columns)))
-
-
-def _print_coloured(lines: "Iterable[Line]") -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console()
-    for line in lines:
+    for line in render_text(report, max(MIN_WIDTH, columns)):
         console.print(Text.assemble(*line), soft_wrap=True, highlight=False)
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)
 
 
 def _print_rules(*, as_json: bool) -> None:

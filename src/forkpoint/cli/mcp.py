@@ -1,11 +1,12 @@
 """`forkpoint mcp`: serves a case to any coding agent over the Model Context Protocol."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.cli.options import Command, add_source_argument, directory, existing_path, port
-from forkpoint.cli.output import check_writable, needing_extra, say
+from forkpoint.cli.output import check_outputs, needing_extra, say
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,17 +41,14 @@ def run(args: Namespace) -> int:
     desk = Desk()
     if args.paths:
         desk.open(args.paths, args.source)
-    if args.record is not None:
-        check_writable("--record", args.record)
+    check_outputs(args, "record")
     record = None if args.record is None else Path(args.record)
     server = make_server(desk, None if args.paths else Path(args.root or ".").resolve(), record, args.store)
-    try:
+    with suppress(KeyboardInterrupt):  # the normal way to end
         if args.http is None:
             serve_stdio(server)
         else:
             _serve_http(server, args.http)
-    except KeyboardInterrupt:  # the normal way to end
-        return 0
     return 0
 
 

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from forkpoint.cli.options import Command
-from forkpoint.cli.output import STDOUT, check_writable, import_numpy
+from forkpoint.cli.output import check_outputs, import_numpy
 from forkpoint.cli.summarise import add_summary_output, write_summary_to
 
 _DESCRIPTION = """\
@@ -17,8 +17,7 @@ def run(args: Namespace) -> int:
     import_numpy()
     from forkpoint.evidence.summary_file import merge_files
 
-    if args.output != STDOUT:
-        check_writable("--output", args.output)
+    check_outputs(args, "output")
     write_summary_to(args.output, merge_files(args.paths), quiet=args.quiet)
     return 0
 

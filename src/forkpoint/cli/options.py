@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from forkpoint.errors import UsageError
+
 MIN_WIDTH = 40
 LEVELS = ("debug", "info")
 DEFAULT_FILE = "forkpoint-debug.log"
@@ -83,6 +85,14 @@ def directory(path: str) -> str:
     if not Path(path).is_dir():
         raise ArgumentTypeError(f"{path} is not a directory")
     return path
+
+
+def command_after_dashes(args: Namespace) -> list[str]:
+    """The command that `forkpoint run` and `forkpoint rehearse` start."""
+    command: list[str] = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError(f"give the command after --: {args.parser.prog} -- torchrun train.py")
+    return command
 
 
 def split_names(given: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,7 +118,12 @@ def import_numpy() -> None:
         del os.environ[name]
 
 
-# -------------------------------------------------------------------------------------------------------------- files
+def check_outputs(args: Namespace, *names: str) -> None:
+    """`check_writable` for each of these options that names a file."""
+    for name in names:
+        path = getattr(args, name)
+        if path not in (None, STDOUT):
+            check_writable(f"--{name}", path)
 
 
 def check_writable(option: str, path: str) -> None:
@@ -154,8 +160,6 @@ def write_bytes(path: str, pieces: Iterable[bytes]) -> None:
         if not in_place:
             part.unlink(missing_ok=True)
 
-
-# ----------------------------------------------------------------------------------------------------------- progress
 
 _SILENT_S = 1.0
 """Work shorter than this shows no progress."""

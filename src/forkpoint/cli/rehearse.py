@@ -7,8 +7,17 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.options import Command, add_quiet_argument, count, did_you_mean, minutes, split_names, whole_number
-from forkpoint.cli.output import Progress, check_writable, say, terminal_width, write_file
+from forkpoint.cli.options import (
+    Command,
+    add_quiet_argument,
+    command_after_dashes,
+    count,
+    did_you_mean,
+    minutes,
+    split_names,
+    whole_number,
+)
+from forkpoint.cli.output import Progress, check_outputs, say, terminal_width, write_file
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,12 +54,8 @@ _DEFAULT_OUT = "forkpoint-rehearsal"
 def run(args: Namespace) -> int:
     if args.list:
         return _list_kinds()
-    command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    if not command:
-        raise UsageError("give the command after --: forkpoint rehearse -- torchrun train.py")
-    for option, path in (("--html", args.html), ("--junit", args.junit)):
-        if path is not None:
-            check_writable(option, path)
+    command = command_after_dashes(args)
+    check_outputs(args, "html", "junit")
     if args.fake != (args.world is not None):
         raise UsageError("--fake and --world go together: --world 512 --fake")
     from forkpoint.live.run.job import handling

@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.notify import Telling, add_notify_arguments, say_outcomes
-from forkpoint.cli.options import Command, add_source_argument, seconds, whole_number
-from forkpoint.cli.output import check_writable, needing_extra, say, terminal_width, write_file
-from forkpoint.cli.store import add_store_argument, print_seen, store_of
-from forkpoint.errors import UsageError
+from forkpoint.cli.destinations import (
+    Telling,
+    add_notify_arguments,
+    add_store_argument,
+    print_seen,
+    say_outcomes,
+    store_of,
+)
+from forkpoint.cli.options import Command, add_source_argument, command_after_dashes, seconds, whole_number
+from forkpoint.cli.output import check_outputs, needing_extra, say, terminal_width, write_file
 
 if TYPE_CHECKING:
     from forkpoint.live.children import Decision
@@ -38,12 +43,8 @@ _MAX_RETRIES = 1000
 
 
 def run(args: Namespace) -> int:
-    command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    if not command:
-        raise UsageError("give the command after --: forkpoint run -- torchrun train.py")
-    for option, path in (("--json", args.json), ("--prometheus", args.prometheus)):
-        if path is not None:
-            check_writable(option, path)
+    command = command_after_dashes(args)
+    check_outputs(args, "json", "prometheus")
     if args.prometheus is not None:
         _check_prometheus()
     telling = Telling.of(args)

@@ -1,6 +1,7 @@
 """`forkpoint serve`: shows the report in a browser, and updates it as evidence arrives."""
 
 from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.options import Command, add_source_argument, directory, port
@@ -35,17 +36,13 @@ def run(args: Namespace) -> int:
     with needing_extra("serve", "serve"):
         from forkpoint.live.serve.server import bind
         from forkpoint.live.serve.server import run as serve
-    store = _open(args.store) if args.store else None
-    bound = bind(args.port)
-    print(bound.url, flush=True)
-    say("open this address in a browser; Ctrl-C ends the server")
-    try:
-        serve(bound, args.folder, args.source, embed_source=args.embed_source, store=store)
-    except KeyboardInterrupt:  # the normal way to end
-        return 0
-    finally:
-        if store:
-            store.close()
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(_open(args.store))) if args.store else None
+        bound = bind(args.port)
+        print(bound.url, flush=True)
+        say("open this address in a browser; Ctrl-C ends the server")
+        with suppress(KeyboardInterrupt):  # the normal way to end
+            serve(bound, args.folder, args.source, embed_source=args.embed_source, store=store)
     return 0
 
 

@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from forkpoint.cli.options import Command, add_quiet_argument
-from forkpoint.cli.output import STDOUT, Progress, check_writable, import_numpy, say, write_bytes
+from forkpoint.cli.output import STDOUT, Progress, check_outputs, import_numpy, say, write_bytes
 
 _DESCRIPTION = """\
 Read the evidence on a node (flight recorder dumps, logs, stacks, kernel messages)
@@ -22,8 +22,7 @@ def run(args: Namespace) -> int:
     import_numpy()
     from forkpoint.evidence.summary_file import summarise
 
-    if args.output != STDOUT:
-        check_writable("--output", args.output)
+    check_outputs(args, "output")
     with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
         data = summarise(args.paths, args.origin, progress)
     write_summary_to(args.output, data, quiet=args.quiet)

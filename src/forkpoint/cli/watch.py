@@ -2,15 +2,22 @@
 
 import signal
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from forkpoint.cli.notify import Telling, add_notify_arguments, make_notice, say_outcomes
+from forkpoint.cli.destinations import (
+    Telling,
+    add_keeping_arguments,
+    add_notify_arguments,
+    keep_verdict,
+    make_notice,
+    print_seen,
+    say_outcomes,
+)
 from forkpoint.cli.options import Command, add_source_argument, port, rank_count, seconds
 from forkpoint.cli.output import exit_code, needing_extra, print_verdict, say
-from forkpoint.cli.store import add_keeping_arguments, keep_verdict, print_seen
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -40,7 +47,7 @@ exit codes:
   4  with --once: the job has stopped, and the evidence does not decide why
 """
 
-_RAS = "localhost:28028"
+RAS_ADDRESS = "localhost:28028"
 _BLIND = 3
 
 
@@ -127,15 +134,10 @@ def _notes(outcomes: "Sequence[SinkOutcome]") -> "tuple[WatchNote, ...]":
 
 
 def _print_sight(sight: "Sight", args: Namespace) -> None:
-    if args.json:
-        from forkpoint.live.watch.look import render_json_line
+    from forkpoint.live.watch.look import render_json_line, render_line
 
-        print(render_json_line(sight), flush=True)
-        return
-    from forkpoint.live.watch.look import render_line
-
-    print(render_line(sight), flush=True)
-    if sight.is_alarm and sight.verdict:
+    print(render_json_line(sight) if args.json else render_line(sight), flush=True)
+    if sight.is_alarm and sight.verdict and not args.json:
         print_verdict(sight.verdict, as_json=False, width=None)
         print_seen(sight.seen)
         kept = (
@@ -147,24 +149,13 @@ def _print_sight(sight: "Sight", args: Namespace) -> None:
 
 
 def _make_sources(args: Namespace) -> "list[LiveSource]":
-    from forkpoint.live.watch.sources.ask import parse_address
-    from forkpoint.live.watch.sources.debug_server import DebugServer, parse_workers
     from forkpoint.live.watch.sources.paths import Paths
-    from forkpoint.live.watch.sources.pipes import POKE_EVERY_S, Pipes, usual_prefixes
-    from forkpoint.live.watch.sources.ras import Ras
+    from forkpoint.live.watch.sources.pipes import POKE_EVERY_S, Pipes
 
     sources: list[LiveSource] = []
-    if args.debug_server and args.worker:
-        raise UsageError("--debug-server finds the workers itself: leave out --worker, or give all workers instead")
-    if args.debug_server or args.worker:
-        frontend = parse_address(args.debug_server) if args.debug_server else None
-        workers = parse_workers(args.worker)
-        sources.append(DebugServer(workers, frontend, py_spy=args.py_spy, dated=args.once))
+    sources += servers_to_ask(args, dated=args.once, py_spy=args.py_spy)
     if args.pipe:
-        prefixes = (args.dump_prefix,) if args.dump_prefix else usual_prefixes()
-        sources.append(Pipes(args.pipe, prefixes, args.every if args.once else POKE_EVERY_S))
-    if args.ras:
-        sources.append(Ras(parse_address(args.ras)))
+        sources.append(Pipes(args.pipe, dump_prefixes(args), args.every if args.once else POKE_EVERY_S))
     if missing := [path for path in args.paths if not Path(path).exists()]:
         raise UsageError(f"{missing[0]}: no such file or directory; give an existing folder, whose new files are seen")
     if args.paths:
@@ -172,6 +163,28 @@ def _make_sources(args: Namespace) -> "list[LiveSource]":
     if not sources:
         raise UsageError("give a source: PATH, --debug-server, --worker, --pipe or --ras (see forkpoint watch --help)")
     return sources
+
+
+def servers_to_ask(args: Namespace, *, dated: bool, py_spy: bool = False) -> "Iterator[LiveSource]":
+    """What --debug-server, --worker and --ras name. `forkpoint collect` has them, too."""
+    from forkpoint.live.watch.sources.ask import parse_address
+    from forkpoint.live.watch.sources.debug_server import DebugServer, parse_workers
+    from forkpoint.live.watch.sources.ras import Ras
+
+    if args.debug_server and args.worker:
+        raise UsageError("--debug-server finds the workers itself: leave out --worker, or give all workers instead")
+    if args.debug_server or args.worker:
+        frontend = parse_address(args.debug_server) if args.debug_server else None
+        yield DebugServer(parse_workers(args.worker), frontend, py_spy=py_spy, dated=dated)
+    if args.ras:
+        yield Ras(parse_address(args.ras))
+
+
+def dump_prefixes(args: Namespace) -> tuple[str, ...]:
+    """Where --pipe makes ranks write."""
+    from forkpoint.live.watch.sources.pipes import usual_prefixes
+
+    return (args.dump_prefix,) if args.dump_prefix else usual_prefixes()
 
 
 def _make_watch(args: Namespace, sources: "list[LiveSource]", spool: str) -> "JobWatch":
@@ -239,7 +252,9 @@ def _add_sources(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dump-prefix", metavar="PREFIX", help="where --pipe makes ranks write, if not where torch does by default"
     )
-    parser.add_argument("--ras", nargs="?", const=_RAS, metavar="HOST:PORT", help=f"ask NCCL's RAS (default: {_RAS})")
+    parser.add_argument(
+        "--ras", nargs="?", const=RAS_ADDRESS, metavar="HOST:PORT", help=f"ask NCCL's RAS (default: {RAS_ADDRESS})"
+    )
     parser.add_argument(
         "--py-spy",
         action="store_true",

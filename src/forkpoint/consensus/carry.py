@@ -1,15 +1,15 @@
 """One question, one small all-reduce with a time limit, one answer: or an error that says which ranks did not come."""
 
 import hashlib
-import json
 import struct
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
@@ -22,10 +22,12 @@ from forkpoint.consensus.question import (
     Question,
     count,
     disagreement,
+    gather_options,
     is_settled,
+    outside_graphs,
     settle,
+    sum_options,
 )
-from forkpoint.consensus.torch_inside import gather_options, outside_graphs, sum_options
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -73,11 +75,10 @@ def _look(question: Question, waited: float, found: list[Absence]) -> None:
         store = _store(question)
         if store.add(f"{report}/readers", 1) == 1:
             absence = Absence(question.members.rank, waited, _absent(question, store))
-            store.set(report, json.dumps(asdict(absence)))
+            store.set(report, msgspec.json.encode(absence).decode())
         else:
             store.wait([report], timedelta(seconds=_PATIENCE_S))
-            told = json.loads(store.get(report))
-            absence = Absence(told["by"], told["waited"], tuple(told["absent"]))
+            absence = msgspec.json.decode(store.get(report), type=Absence)
         found.append(absence)
 
 
@@ -271,10 +272,6 @@ def _trouble(question: Question, answers: list[MemberAnswer]) -> ConsensusError:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Tells the other ranks about an error of this rank.
 
 
 def tell(question: Question, error: BaseException) -> None:

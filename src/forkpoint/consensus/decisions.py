@@ -17,9 +17,6 @@ from forkpoint.consensus.question import TIMEOUT_S, Question, members_of, questi
 from forkpoint.consensus.refuse import collectives_issued, refuse_collectives
 from forkpoint.model.world import name_ranks
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Whether at least one rank says yes; all ranks get the answer.
-
 
 def any_rank(
     flag: bool | torch.Tensor,
@@ -28,7 +25,7 @@ def any_rank(
     what: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> bool:
-    """Every member of the group must call it.
+    """Whether at least one rank says yes. All ranks get the answer, and every member of the group must call it.
 
     The bug it ends
         A rank decides alone: it stops early on its own loss, or skips a step on its own NaN. The others go on to the next
@@ -48,10 +45,6 @@ def any_rank(
     return ask(asked, int(bool(flag))) > 0
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Whether every rank says yes; all ranks get the answer.
-
-
 def all_ranks(
     flag: bool | torch.Tensor,
     group: dist.ProcessGroup | None = None,
@@ -59,7 +52,7 @@ def all_ranks(
     what: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> bool:
-    """Every member of the group must call it.
+    """Whether every rank says yes. All ranks get the answer, and every member of the group must call it.
 
     The bug it ends
         A rank goes on to something collective because *it* is ready: its save has finished, its metric is a new best, its
@@ -78,16 +71,13 @@ def all_ranks(
     return ask(asked, int(not flag)) == 0
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A value that must be equal everywhere, checked where it is made.
-
 Value = TypeVar("Value")
 
 
 def same_on_all_ranks(
     value: Value, what: str, group: dist.ProcessGroup | None = None, *, timeout_s: float = TIMEOUT_S
 ) -> Value:
-    """The value, or `RanksDisagree` on every member.
+    """A value that must be equal everywhere: the value, or `RanksDisagree` on every member.
 
     Compared as JSON: None, bool, int, float, str, list, tuple, dict of these. The order of a dict's keys does not
     count; give `list(d)` where it does.
@@ -113,9 +103,6 @@ def same_on_all_ranks(
     ask(asked, value=text)
     return value
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One rank decides and all ranks get its decision; if it fails, all ranks get that.
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -184,10 +171,6 @@ def _hear(asked: Question, number: int, own: bytes) -> bytes:
     return b"".join(word.to_bytes(7) for word in heard)[:length]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One rank's exception becomes everybody's.
-
-
 @contextmanager
 def agree_on_exception(
     what: str | None = None, group: dist.ProcessGroup | None = None, *, timeout_s: float = TIMEOUT_S
@@ -227,10 +210,6 @@ def agree_on_exception(
             stacklevel=3,
         )
     ask(question("agree_on_exception", what, group, timeout_s))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Batches as long as all ranks have some: loops that end together.
 
 
 Batch = TypeVar("Batch")
@@ -299,7 +278,7 @@ def join_uneven(
     pad: Literal["last"] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Joined[Batch]:
-    """Every member must take it to its end: one that breaks out of the loop alone leaves the others waiting.
+    """The batches that all ranks have. Every member must take it to its end: one that breaks out of the loop alone leaves the others waiting.
 
     The bug it ends
         Packing, filtering, sharding by file: one rank has 14 batches, another 15. The one with 15 waits in the gradients

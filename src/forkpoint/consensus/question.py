@@ -1,14 +1,18 @@
 """Who takes part in an agreement, the question, which is the same for all of them, and what can go wrong."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from torch._ops import OpOverload
+from torch.distributed import distributed_c10d as c10d
 
-from forkpoint.consensus.torch_inside import device_kinds, is_outsider
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -82,9 +86,6 @@ def is_settled(error: BaseException, ranks: tuple[int, ...]) -> bool:
     return False
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who answered what, and who is odd.
-
 _MAX_SIDES = 8
 """Sides spelled out in a message."""
 
@@ -128,12 +129,10 @@ def _message(what: str, sides: tuple[Side, ...], odd: tuple[int, ...]) -> str:
     return f"ranks disagree on {what}, {who}: {said}{more}{cut}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who takes part in an agreement, and where its tensors live.
-
-
 @dataclass(frozen=True, slots=True)
 class Members:
+    """Who takes part in an agreement, and where its tensors live."""
+
     group: dist.ProcessGroup | None
     """None: torch.distributed is not initialised, a world of one."""
 
@@ -173,9 +172,6 @@ def members_of(group: dist.ProcessGroup | None) -> Members:
     return Members(group or dist.group.WORLD)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The question, which is the same for all members.
-
 TIMEOUT_S = 300.0
 """Half of NCCL's own 600 s. Longer than a checkpoint or an evaluation on one rank should take, and early enough that the
 error that names ranks comes before the watchdog, which ends the process without naming any."""
@@ -186,6 +182,8 @@ _issued: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class Question:
+    """What is agreed on: the same for all members."""
+
     kind: str
     """The function that asks."""
     what: str | None
@@ -215,3 +213,74 @@ def count(group: dist.ProcessGroup) -> None:
 
 def issued(group: dist.ProcessGroup | None) -> int:
     return 0 if group is None else _issued.get(group, 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The private parts of torch that this package uses, in one place. Tested with 2.11 and 2.13.
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+_NOT_COLLECTIVE = frozenset(
+    {"send", "recv_", "recv_any_source_", "isend", "irecv", "batch_p2p_ops", "get_remote_tensors"}
+)
+"""Ops that take a group but are not collectives: a message concerns only two ranks."""
+
+
+def outside_graphs(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Breaks the graph here: dynamo would fail at ProcessGroup.allreduce."""
+    outside: Any = torch.compiler.disable(function)
+    return outside
+
+
+def device_kinds(group: dist.ProcessGroup) -> list[str]:
+    return [device.type for device in group._device_types]  # noqa: SLF001 - get_backend_config says the same as text
+
+
+def is_outsider(group: object) -> bool:
+    """What `new_group` returns on ranks that are not in the new group."""
+    return group == dist.GroupMember.NON_GROUP_MEMBER
+
+
+def sum_options(timeout: timedelta) -> dist.AllreduceOptions:
+    options: Any = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.SUM
+    options.timeout = timeout
+    return options
+
+
+def gather_options(timeout: timedelta) -> Any:
+    options: Any = c10d.AllgatherOptions()
+    options.timeout = timeout
+    return options
+
+
+def groups() -> Iterable[dist.ProcessGroup]:
+    """Every group that this process is in."""
+    return tuple(c10d._world.pg_map)  # noqa: SLF001 - there is no public list
+
+
+def sequence_number(group: Any) -> int | None:
+    """How many collectives the group has issued. None: its backend does not count."""
+    try:
+        return group._get_sequence_number_for_group()  # noqa: SLF001 - there is no public counter
+    except RuntimeError:
+        return None
+
+
+@cache
+def group_argument(op: Any) -> tuple[int, str] | None:
+    """Where an op that is a collective takes its group: (position, name)."""
+    if not isinstance(op, OpOverload) or op._opname in _NOT_COLLECTIVE:  # noqa: SLF001 - an op says its name nowhere else
+        return None
+    names = [argument.name for argument in op._schema.arguments]  # noqa: SLF001 - nor its arguments
+    found = [name for name in names if name in {"process_group", "group_name"}]
+    return (names.index(found[0]), found[0]) if found else None
+
+
+def group_of(value: Any) -> dist.ProcessGroup:
+    """From what ops take as a group: a name, a group, or a boxed group."""
+    if isinstance(value, str):
+        resolve: Any = c10d._resolve_process_group  # noqa: SLF001 - only there
+        return resolve(value)
+    return value if isinstance(value, dist.ProcessGroup) else dist.ProcessGroup.unbox(value)

@@ -13,11 +13,16 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from forkpoint.consensus.question import CollectiveInRankZero, Members, issued, members_of
-from forkpoint.consensus.torch_inside import group_argument, group_of, groups, sequence_number
-
-# ---------------------------------------------------------------------------------------------------------------------
-# How many collectives this process has issued: one number that only grows.
+from forkpoint.consensus.question import (
+    CollectiveInRankZero,
+    Members,
+    group_argument,
+    group_of,
+    groups,
+    issued,
+    members_of,
+    sequence_number,
+)
 
 
 def collectives_issued() -> int:
@@ -57,9 +62,6 @@ class EachCollective(TorchDispatchMode):
         return func(*args, **named)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Refuses collectives in code that one rank runs alone, before they are issued.
-
 _NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 
@@ -91,9 +93,6 @@ def _place(frame: FrameType | None) -> str:
         frame = frame.f_back
     return "a thread of torch's own" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Functions that one rank runs alone.
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -128,8 +127,5 @@ def rank_only(rank: int) -> Callable[[Callable[Given, Result]], Callable[Given, 
 
     return decorate
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The name that people look for.
 
 rank_zero_only = rank_only(0)

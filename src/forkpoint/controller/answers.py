@@ -22,9 +22,6 @@ from forkpoint.diverge.habits import odd_ranks
 from forkpoint.judge.facts.blame import is_victim_text
 from forkpoint.model.world import ProcessGroup, name_ranks
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What ranks send to their controller.
-
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -109,10 +106,6 @@ class Death:
     """The same for deaths that were seen at once: which came first is not known."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Did all ranks issue the same collectives?
-
-
 @dataclass(frozen=True, slots=True)
 class Split:
     """Members of one group that did not issue the same collectives."""
@@ -170,12 +163,10 @@ def _ordered(group: ProcessGroup, by_deed: dict[str, list[int]]) -> Split:
     return Split(group, tuple(tuple(sorted(ranks)) for _, ranks in ordered), tuple(did for did, _ in ordered))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A call that failed, as the controller saw it.
-
-
 @dataclass(frozen=True, slots=True)
 class CallFailure:
+    """A call that failed, as the controller saw it."""
+
     call: int
     method: str
     size: int

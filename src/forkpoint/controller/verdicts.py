@@ -18,14 +18,11 @@ from forkpoint.model.verdict import Action, Cause, Coverage, Evidence, Finding, 
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 from forkpoint.report.verdict_line import render_line
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What ranks show after a failure -> files, read and judged as those of any other job.
-
 FACTS = "controller.txt"
 
 
 def diagnose_failure(failure: CallFailure, folder: Path) -> Verdict | None:
-    """None: the ranks left nothing to read."""
+    """Writes what ranks show to files, which are read and judged as those of any other job. None: there is nothing to read."""
     _write(failure, folder)
     found = diagnose(Task((str(folder),), with_value=True))
     return read_verdict(found.value) if isinstance(found, Diagnosed) and found.value else None
@@ -63,9 +60,6 @@ def _describe(failure: CallFailure) -> str:
         groups=sorted({group for seen in failure.testimony for group in seen.groups}),
     )
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A failure and what its evidence shows -> the verdict.
 
 NAME = "controller"
 _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
@@ -169,12 +163,8 @@ def _sentence(failure: CallFailure, text: str) -> str:
     return f"In {failure.name}: {text[0].lower()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a call raises if it did not succeed on every rank.
-
-
 class StepFailed(ForkpointError):
-    """The ranks are stopped when this is raised."""
+    """A call did not succeed on every rank. The ranks are stopped when this is raised."""
 
     def __init__(self, verdict: Verdict, call: int, method: str, folder: str) -> None:
         super().__init__(f"{verdict.headline}\n{verdict.summary}\n{render_line(verdict)}\nEvidence: {folder}")

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pending
-from forkpoint.diverge.counted import find_counted
 from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Leaving, Replicas, left_replicas, left_unseen
@@ -23,7 +22,7 @@ from forkpoint.diverge.rings import (
     never_issued,
     odd_by_habit,
 )
-from forkpoint.diverge.skipped import find_skipped
+from forkpoint.diverge.skipped import find_counted, find_skipped
 from forkpoint.diverge.slots import differing_seqs, token_at
 from forkpoint.diverge.waits import Wait, Waiting, Waits, find_cycle, find_waits
 from forkpoint.model.entries import Tables
@@ -219,7 +218,7 @@ def _shift(
     if tracks[0] is None or tracks[1] is None:
         return None
     found = find_shift(tracks[0], tracks[1], seq, timeline.tables)
-    return Shift(other, found.by, found.since) if found else None
+    return Shift(other, *found) if found else None
 
 
 def _longest(side: Iterable[int], group: GroupTimeline) -> Track | None:

@@ -27,9 +27,6 @@ from forkpoint.model.trace import RankTrace
 from forkpoint.model.traces import Traces, TracesByRank
 from forkpoint.model.world import ProcessGroup
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Collectives, aligned per process group.
-
 _NOBODY: Mapping[int, int] = {}
 
 

@@ -130,10 +130,6 @@ def _cohort(behaviour: _Behaviour, ranks: tuple[int, ...]) -> Cohort:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Building a `Divergence`: at a recorded slot or message, or in a group without records.
-
-
 def build_divergence(  # noqa: PLR0913 the parts of a divergence; those that could be confused are keyword-only
     how: PartingKind,
     where: GroupTimeline | Channel,

@@ -1,7 +1,6 @@
 """What a rank usually calls next, which side of a parting is the odd one, and since when a side is off by some ops."""
 
 import numpy as np
-from msgspec import Struct
 
 from forkpoint.diverge.slots import sequence, token_at
 from forkpoint.model.entries import Tables
@@ -106,13 +105,8 @@ PROOF = 3
 """Ops that must match after shifting. Two are not enough: swapped ops would match, too (x y x against y x x)."""
 
 
-class FoundShift(Struct, frozen=True):
-    by: int
-    since: int
-
-
-def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> FoundShift | None:
-    """By how many ops `other` is off from `usual`, since a slot up to `visible`. None: no shift explains the difference."""
+def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> tuple[int, int] | None:
+    """By how many ops `other` is off from `usual`, and since which slot, up to `visible`. None: no shift explains the difference."""
     first = max(usual.first_seq, other.first_seq)
     ours, theirs = _calls_from(first, usual, tables), _calls_from(first, other, tables)
     limit = min(visible - first, len(ours), len(theirs))
@@ -120,7 +114,8 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
     start = int(different[0]) if different.size else visible - first
     if start < 0 or (start == 0 and not _begins_with(visible, usual, other, tables)):
         return None
-    if not _is_telling(ours, theirs, start, _same_site(usual, other, first + start, tables)):
+    sites = [token_at(track, first + start, tables, "stack") for track in (usual, other)]
+    if not _is_telling(ours, theirs, start, sites[0] == sites[1]):
         return None
     # If stacks show it before sizes do, only the part up to `visible` is compared: later differences may have other reasons.
     end = visible - first if different.size else max(len(ours), len(theirs))
@@ -132,7 +127,7 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
             if start == 0 and fits and _may_be_swapped(longer, behind, by):
                 return None
             if fits >= proof and (fits >= by or _fits_nowhere_before(behind[: _common(ahead, behind)], longer, by)):
-                return FoundShift(sign * by, first + start)
+                return sign * by, first + start
     return None
 
 
@@ -184,10 +179,6 @@ def _is_telling(ours: Tokens, theirs: Tokens, start: int, same_site: bool) -> bo
         np.isin(theirs[start:length][different], ours).all() and np.isin(ours[start:length][different], theirs).all()
     )
     return bool(known)
-
-
-def _same_site(usual: Track, other: Track, seq: int, tables: Tables) -> bool:
-    return token_at(usual, seq, tables, "stack") == token_at(other, seq, tables, "stack")
 
 
 def _calls_from(first: int, track: Track, tables: Tables) -> Tokens:

@@ -38,11 +38,8 @@ class _Epoch(Struct, frozen=True):
     """Indexes into `Timeline.channels`."""
 
 
-class _UnequalEpoch(Struct, frozen=True):
-    channel: Channel
-    epoch: int
-    sent: int
-    received: int
+_Unequal = list[tuple[Channel, _Epoch]]
+"""Channels, each with an epoch in which its ends issued different numbers of messages."""
 
 
 def find_message_shift(timeline: Timeline) -> MessageShift | None:
@@ -51,14 +48,13 @@ def find_message_shift(timeline: Timeline) -> MessageShift | None:
     unequal = _unequal(epochs, timeline)
     if not unequal:
         return None
-    epoch = min(c.epoch for c in unequal)
-    first = [c for c in unequal if c.epoch == epoch]
+    epoch = min(e.epoch for _, e in unequal)
+    first = [(channel, e) for channel, e in unequal if e.epoch == epoch]
     equal = [e for e in epochs if e.epoch == epoch and e.sent == e.received]
     usual = _usual_count(first, equal, timeline)
-    chosen = next((c for c in first if _is_waited_on(c.channel, timeline)), first[0])
-    return MessageShift(
-        chosen.channel, _odd_end(first, usual), chosen.received - chosen.sent, _number(chosen, timeline)
-    )
+    channel, chosen = next((one for one in first if _is_waited_on(one[0], timeline)), first[0])
+    number = _number(channel, chosen, timeline)
+    return MessageShift(channel, _odd_end(first, usual), chosen.received - chosen.sent, number)
 
 
 def _epochs(channel: Channel, alike: Sequence[int], timeline: Timeline) -> list[_Epoch]:
@@ -72,17 +68,17 @@ def _epochs(channel: Channel, alike: Sequence[int], timeline: Timeline) -> list[
     ]
 
 
-def _unequal(epochs: list[_Epoch], timeline: Timeline) -> list[_UnequalEpoch]:
+def _unequal(epochs: list[_Epoch], timeline: Timeline) -> _Unequal:
     """Unequal epochs that the end with fewer messages has finished, sorted by channel."""
     groups = {g.group: g for g in timeline.groups}
-    found: list[tuple[int, _UnequalEpoch]] = []
+    found: list[tuple[int, Channel, _Epoch]] = []
     for e in epochs:
         for index in e.channels if e.sent != e.received else ():
             channel = timeline.channels[index]
             fewer = channel.source if e.sent < e.received else channel.destination
             if not _is_blind(channel, timeline) and _reached(groups.get(channel.group), fewer) > e.epoch:
-                found.append((index, _UnequalEpoch(channel, e.epoch, e.sent, e.received)))
-    return [count for _, count in sorted(found, key=lambda item: (item[0], item[1].epoch))]
+                found.append((index, channel, e))
+    return [(channel, e) for _, channel, e in sorted(found, key=lambda item: (item[0], item[2].epoch))]
 
 
 def _is_blind(channel: Channel, timeline: Timeline) -> bool:
@@ -101,22 +97,21 @@ def _reached(group: GroupTimeline | None, rank: int) -> int:
     return track.last_seq if track else 0
 
 
-def _usual_count(unequal: list[_UnequalEpoch], equal: list[_Epoch], timeline: Timeline) -> int | None:
+def _usual_count(unequal: _Unequal, equal: list[_Epoch], timeline: Timeline) -> int | None:
     """The number of messages that most ends issued in the epoch; None if there is no most common number."""
-    ends = Counter(n for c in unequal for n in (c.sent, c.received))
+    ends = Counter(n for _, e in unequal for n in (e.sent, e.received))
     for e in equal:
         ends[e.sent] += 2 * sum(not _is_blind(timeline.channels[index], timeline) for index in e.channels)
     (value, times), *rest = ends.most_common()
     return value if not rest or times > rest[0][1] else None
 
 
-def _odd_end(unequal: list[_UnequalEpoch], usual: int | None) -> int | None:
+def _odd_end(unequal: _Unequal, usual: int | None) -> int | None:
     """The one rank that issued another number than usual; None if there are several."""
     if usual is None:
         return None
-    odd = {c.channel.source for c in unequal if c.sent != usual} | {
-        c.channel.destination for c in unequal if c.received != usual
-    }
+    odd = {channel.source for channel, e in unequal if e.sent != usual}
+    odd |= {channel.destination for channel, e in unequal if e.received != usual}
     return odd.pop() if len(odd) == 1 else None
 
 
@@ -127,9 +122,8 @@ def _is_waited_on(channel: Channel, timeline: Timeline) -> bool:
     )
 
 
-def _number(count: _UnequalEpoch, timeline: Timeline) -> int | None:
-    channel = count.channel
+def _number(channel: Channel, e: _Epoch, timeline: Timeline) -> int | None:
     if not channel.counted or channel.sent is None:
         return None
-    before = int((sequence(channel.sent, timeline.tables).epoch < count.epoch).sum())
-    return before + min(count.sent, count.received) + 1
+    before = int((sequence(channel.sent, timeline.tables).epoch < e.epoch).sum())
+    return before + min(e.sent, e.received) + 1

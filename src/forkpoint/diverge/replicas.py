@@ -312,9 +312,6 @@ def _peers(row: _Row, group: ProcessGroup, timeline: Timeline) -> tuple[int, int
     return peers if peers and max(peers) < len(group.ranks) else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Hangs that a comparison of replicas explains.
-
 _MOST_UNSEEN = 64
 """Ranks without a dump whose partners are compared with their replicas."""
 

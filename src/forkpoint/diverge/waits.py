@@ -9,9 +9,6 @@ from forkpoint.model.timeline import Gap, GroupTimeline, Position, Stand, Timeli
 from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who waits for whom: each rank's earliest pending op, and the ranks that keep it from finishing.
-
 
 class WaitsFor(Struct, frozen=True):
     """The ranks for which an op waits."""
@@ -204,16 +201,13 @@ def _has_issued(track: Track, number: int, *, counted: bool) -> bool:
     return track.last_seq >= number if counted else track.active_seq is not None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Rings: a depth-first search for a cycle in the graph of waits.
-
 _Path = dict[int, Iterator[int]]
 """The current path of the search: each node with its remaining successors. A node >= 0 is a rank; a negative node is a slot
 in which ranks wait, so that any number of ranks waiting for any number of others needs only one node in between."""
 
 
 def find_cycle(waits: Waits) -> tuple[int, ...]:
-    """Ranks that wait for each other in a ring, each for the next; empty if there is no ring.
+    """Ranks that wait for each other in a ring, each for the next; empty if there is no ring. A depth-first search.
 
     The edges lead from a rank to the slots that it blocks, and from a slot to the ranks that wait in it. Each node is
     visited once.

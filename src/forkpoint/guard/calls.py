@@ -12,7 +12,7 @@ block, that two ranks both send must be equal.
 import re
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -23,12 +23,11 @@ from forkpoint.model.entries import BLOCK
 from forkpoint.model.op import Signature, match_token, mix, split_name
 from forkpoint.traces.pickles import INTEGER, REFERENCE, Machine, reference
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a rank called since the last look, from the recorder's own bytes.
-
 _STRING: Final = re.compile(rb"X(.)(.)\x00\x00", re.DOTALL)
 _KEPT: Final = 4096
 _MESSAGES: Final = frozenset({"send", "recv"})
+_NO_TOKEN: Final = 0
+"""Of messages: only collectives are compared."""
 
 
 class _Unexpected(Exception):
@@ -69,58 +68,31 @@ class RecentReader:
         calls: list[RecentCall] = []
         newest, previous = -1, None
         try:
-            for entry in _Backwards(data).entries():
-                if previous is not None and entry.record_id != previous - 1:
+            for call in _Backwards(data, self._token).calls():
+                if previous is not None and call.record_id != previous - 1:
                     return Recent(tuple(reversed(calls)), newest, complete=False)
-                newest, previous = max(newest, entry.record_id), entry.record_id
+                newest, previous = max(newest, call.record_id), call.record_id
                 if previous <= after:
                     return Recent(tuple(reversed(calls)), newest, complete=True)
-                call = self._call(entry)
-                calls += [call] if call else []
+                calls += [call] if call.token != _NO_TOKEN else []
         except (_Unexpected, InputError, KeyError, TypeError, ValueError, IndexError):
             return Recent((), -1, complete=False)
         return Recent(tuple(reversed(calls)), newest, complete=previous is None or previous == after + 1)
 
-    def _call(self, entry: "_Entry") -> RecentCall | None:
-        what = entry.what
+    def _token(self, what: "_What") -> int:
         token = self._tokens.get(what)
         if token is None:
             if len(self._tokens) >= _KEPT:
                 self._tokens.clear()
             lib, op, peers = split_name(what[0])
-            token = 0 if op in _MESSAGES else match_token(Signature(lib, op, peers, *what[1:]))
+            token = _NO_TOKEN if op in _MESSAGES else match_token(Signature(lib, op, peers, *what[1:]))
             self._tokens[what] = token
-        if token == 0:
-            return None
-        return RecentCall(entry.record_id, entry.pg_id, entry.group, entry.seq, token, entry.timeout_ms / 1000)
+        return token
 
 
 _Sizes = tuple[tuple[int, ...], ...]
 _What = tuple[str, _Sizes, tuple[str, ...], _Sizes, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    record_id: int
-    pg_id: int
-    group: str
-    seq: int
-    timeout_ms: int
-    what: _What
-    """Name, sizes and dtypes."""
-
-
-def _entry(fields: dict[str, object]) -> _Entry:
-    name, desc = cast("tuple[str, str]", fields["process_group"])
-    del desc
-    counters = [fields[key] for key in ("record_id", "pg_id", "collective_seq_id")]
-    timeout = fields.get("timeout_ms", 0)
-    if not all(type(value) is int for value in (*counters, timeout)):
-        raise _Unexpected
-    record_id, pg_id, seq = cast("list[int]", counters)
-    parts = (_frozen(fields[key]) for key in ("input_sizes", "input_dtypes", "output_sizes", "output_dtypes"))
-    what = cast("_What", (fields["profiling_name"], *parts))
-    return _Entry(record_id, pg_id, name, seq, cast("int", timeout), what)
+"""Name, sizes and dtypes."""
 
 
 def _frozen(value: object) -> tuple[object, ...]:
@@ -128,16 +100,18 @@ def _frozen(value: object) -> tuple[object, ...]:
 
 
 class _Backwards:
-    """Entries of one dump, newest first. Each must end where the one after it began."""
+    """The calls of one dump, newest first. Each entry must end where the one after it began."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, token_of: Callable[[_What], int]) -> None:
         self._data = data
+        self._token_of = token_of
         self._strings, self._string_at = _strings(data)
         self._layout: re.Pattern[bytes] | None = None
-        self._known: dict[tuple[bytes, ...], tuple[str, _What, int]] = {}
-        """Decoded values of the parts of an entry that seldom change, by their bytes."""
+        self._known: dict[tuple[bytes, ...], RecentCall] = {}
+        """An example, by the bytes of the parts of an entry that seldom change."""
 
-    def entries(self) -> Iterator[_Entry]:
+    def calls(self) -> Iterator[RecentCall]:
+        """Messages, too: without a token."""
         if "record_id" not in self._strings:
             return
         start = b"}(" + reference(self._strings.index("record_id"))
@@ -145,28 +119,38 @@ class _Backwards:
         begins, end = len(self._data), -1
         while begins > first:
             found = max(self._data.rfind(start, 0, begins), first)
-            entry, stop = self._read(found)
+            call, stop = self._read(found)
             if stop == end or (end == -1 and self._data[stop : stop + 1] == b"e"):
-                yield entry
+                yield call
                 end = found
             elif found == first:
                 raise _Unexpected
             begins = found
 
-    def _read(self, at: int) -> tuple[_Entry, int]:
+    def _read(self, at: int) -> tuple[RecentCall, int]:
         match = self._layout.match(self._data, at) if self._layout else None
         if match is None:
             fields, stop = self._read_fields(at)
             self._layout = _layout(fields, self._strings)
-            return _entry(fields), stop
+            return self._call(fields), stop
         record, pg_id, group, seq, name, *lists, timeout = match.groups()
         parts = (group, name, *lists, timeout)
         known = self._known.get(parts)
         if known is None:
-            fields, _ = self._read_fields(at)
-            entry = _entry(fields)
-            known = self._known[parts] = entry.group, entry.what, entry.timeout_ms
-        return _Entry(_number(record), _number(pg_id), known[0], _number(seq), known[2], known[1]), match.end()
+            known = self._known[parts] = self._call(self._read_fields(at)[0])
+        numbers = _number(record), _number(pg_id), known.group, _number(seq)
+        return RecentCall(*numbers, known.token, known.timeout_s), match.end()
+
+    def _call(self, fields: dict[str, object]) -> RecentCall:
+        name, _ = cast("tuple[str, str]", fields["process_group"])
+        counters = [fields[key] for key in ("record_id", "pg_id", "collective_seq_id")]
+        timeout_ms = fields.get("timeout_ms", 0)
+        if not all(type(value) is int for value in (*counters, timeout_ms)):
+            raise _Unexpected
+        record_id, pg_id, seq = cast("list[int]", counters)
+        parts = (_frozen(fields[key]) for key in ("input_sizes", "input_dtypes", "output_sizes", "output_dtypes"))
+        token = self._token_of(cast("_What", (fields["profiling_name"], *parts)))
+        return RecentCall(record_id, pg_id, name, seq, token, cast("int", timeout_ms) / 1000)
 
     def _read_fields(self, at: int) -> tuple[dict[str, object], int]:
         """The entry that begins at `at`, and where it ends."""
@@ -219,7 +203,7 @@ def _strings(data: bytes) -> tuple[list[str], list[int]]:
     while found := _STRING.search(data, at):
         length = found[1][0] | found[2][0] << 8
         end = found.end() + length
-        number = data[end + 1] if data[end : end + 1] == b"q" else _long(data, end + 1)
+        number = data[end + 1] if data[end : end + 1] == b"q" else int.from_bytes(data[end + 1 : end + 5], "little")
         if data[end : end + 1] in (b"q", b"r") and number == len(strings):
             strings.append(data[found.end() : end].decode("utf-8", "replace"))
             begins.append(found.start())
@@ -227,10 +211,6 @@ def _strings(data: bytes) -> tuple[list[str], list[int]]:
         else:
             at = found.start() + 1
     return strings, begins
-
-
-def _long(data: bytes, at: int) -> int:
-    return int.from_bytes(data[at : at + 4], "little")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

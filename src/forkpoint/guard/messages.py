@@ -8,8 +8,8 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -199,9 +199,9 @@ def own_identity() -> Identity:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How guards reach each other: a separate store connection, never the job's communicators or the job's own client.
-# #
-# # Under torchrun that is the agent's store, which outlives every rank. Otherwise rank 0's guard serves one, and publishes its
-# # address once in the job's store. Every call has a time limit; if the store does not answer, the guard is blind, no more.
+#
+# Under torchrun that is the agent's store, which outlives every rank. Otherwise rank 0's guard serves one, and publishes its
+# address once in the job's store. Every call has a time limit; if the store does not answer, the guard is blind, no more.
 
 
 _ANSWERS_S: Final = 3.0
@@ -223,32 +223,26 @@ class GuardStore:
         """Keys that exist: `get` of a missing key would block."""
 
     def publish(self, key: str, value: bytes) -> None:
-        try:
+        with _or_blind():
             self._store.set(self._prefix + key, cast("str", value))  # bytes are accepted, whatever the stub says
-        except (DistError, RuntimeError) as error:
-            raise Blind(_why(error)) from error
 
     def read(self, keys: Sequence[str]) -> list[bytes | None]:
         """The value of each key; None if it is missing."""
-        try:
+        with _or_blind():
             for key in keys:
                 if key not in self._known and self._store.check([self._prefix + key]):
                     self._known.add(key)
             known = [key for key in keys if key in self._known]
             values = self._store.multi_get([self._prefix + key for key in known]) if known else []
-        except (DistError, RuntimeError) as error:
-            raise Blind(_why(error)) from error
         told = dict(zip(known, values, strict=True))
         return [told.get(key) for key in keys]
 
     def delete(self, keys: Sequence[str]) -> None:
         """Deletes what is no longer needed: a dump of every rank is large."""
-        try:
+        with _or_blind():
             for key in keys:
                 self._store.delete_key(self._prefix + key)
                 self._known.discard(key)
-        except (DistError, RuntimeError) as error:
-            raise Blind(_why(error)) from error
 
 
 def connect_guards(
@@ -260,7 +254,7 @@ def connect_guards(
     # After a restart, of the job or of its process group, messages from before must not be read.
     run, restart = environ.get("TORCHELASTIC_RUN_ID", ""), environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefix = f"forkpoint/guard/{run}/{restart}/{session}/"
-    try:
+    with _or_blind():
         if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
             return GuardStore(_connect(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])), prefix)
         if again and _known_address:
@@ -274,8 +268,6 @@ def connect_guards(
         host, _, port = _address(job, give_up).rpartition(":")
         _known_address[:] = [(host, int(port))]
         return GuardStore(_connect(host, int(port)), prefix)
-    except (DistError, RuntimeError, OSError, KeyError, ValueError) as error:
-        raise Blind(_why(error)) from error
 
 
 _known_address: list[tuple[str, int]] = []
@@ -335,6 +327,11 @@ def _bound(number: int, port: int) -> None:
         return  # not a socket: a file that another thread opened meanwhile
 
 
-def _why(error: Exception) -> str:
-    first = str(error).strip().partition("\n")[0][:160]
-    return f"the guards' store does not answer ({first or type(error).__name__})"
+@contextmanager
+def _or_blind() -> Generator[None]:
+    """What torch's store raises, and what a wrong address or variable leads to."""
+    try:
+        yield
+    except (DistError, RuntimeError, OSError, KeyError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0][:160]
+        raise Blind(f"the guards' store does not answer ({first or type(error).__name__})") from error

@@ -34,9 +34,6 @@ from forkpoint.live.stall import stall_limit
 from forkpoint.model.world import name_ranks
 from forkpoint.sinks.notice import origin_of
 
-# ---------------------------------------------------------------------------------------------------------------------
-# From a suspicion to a verdict, and from a verdict to an alarm, or to none.
-
 _COLLECT_S: Final = 2.0
 """Guards answer at their next look, within half a second. A rank that has not may hold the GIL: its silence is evidence."""
 _LIMIT_S: Final = 120.0

@@ -23,9 +23,6 @@ from torch.distributed import distributed_c10d
 
 from forkpoint.model.world import ProcessGroup
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Torch's own recorder.
-
 
 @dataclass(frozen=True, slots=True)
 class GroupCounters:

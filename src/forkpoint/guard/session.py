@@ -37,9 +37,6 @@ from forkpoint.guard.settings import Mode, Settings, read_settings
 from forkpoint.guard.summary import QUIET_S, Leader, Summary
 from forkpoint.live.rank_socket import AnswerThread
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The guard of one process group: what its thread does at every look.
-
 _AGAIN_S: Final = 10.0
 """Between attempts to reach a store that did not answer."""
 _MOVING_S: Final = 1.5
@@ -57,6 +54,8 @@ _HOW_TO_KEEP: Final = (
 
 
 class Session:
+    """The guard of one process group: what its thread does at every look."""
+
     def __init__(self, settings: Settings, number: int) -> None:
         self._settings = settings
         self._number = number
@@ -319,9 +318,6 @@ def _answer_others(session: Session) -> AnswerThread | None:
         say(f"forkpoint guard: rank {session.rank} cannot answer forkpoint attach ({error.strerror})")
         return None
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# On, off, and the end of a step.
 
 _running: list[GuardThread] = []
 

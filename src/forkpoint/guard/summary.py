@@ -103,12 +103,9 @@ def summarise(beats: Sequence[Beat], calls: Sequence[Calls], silent: Iterable[in
         for key, group in whole.groups.items()
     }
     counted = {key for c in calls for counts in c.steps.values() for key in counts}
-    steps = {key: _compare([(c.rank, _steps_of(key, c)) for c in calls], ("step", key), conflicts) for key in counted}
+    ended = {key: [(c.rank, {s: n[key] for s, n in c.steps.items() if key in n}) for c in calls] for key in counted}
+    steps = {key: _compare(told, ("step", key), conflicts) for key, told in ended.items()}
     return replace(whole, groups=groups, steps=steps, conflicts=_one_per_place(conflicts))
-
-
-def _steps_of(key: str, calls: Calls) -> dict[int, int]:
-    return {step: counts[key] for step, counts in calls.steps.items() if key in counts}
 
 
 def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], conflicts: list[Conflict]) -> TokensSeen:

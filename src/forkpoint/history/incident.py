@@ -20,9 +20,8 @@ from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import Action, Cause, Moment, Source, Verdict
 from forkpoint.model.world import ProcessGroup
 from forkpoint.redact import mask_secrets
-from forkpoint.report.escape import escape
-from forkpoint.report.json_report import Json, verdict_document
-from forkpoint.report.masked_json import mask_document
+from forkpoint.report.escape import Json, escape, map_texts
+from forkpoint.report.json_report import verdict_document
 from forkpoint.source.forge import commit_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -136,11 +135,8 @@ def _python(stack: Stack) -> list[Frame]:
     return [frame for frame in user_frames(stack) if is_python(frame)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The role of a group: from its description, else from its shape.
-
-
 def find_role(group: ProcessGroup, world: int, channel: tuple[int, int] | None = None) -> str:
+    """From the group's description, else from its shape."""
     told = _role_in(group.desc)
     if told:
         return told
@@ -160,10 +156,6 @@ def _role_in(desc: str) -> str | None:
     text = "_".join(words)
     exact = next((role for role, names in _ROLES if text in names), None)
     return exact or next((role for role, names in _ROLES if any(word in names for word in words)), text)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What is stored.
 
 
 _MAX_ASKED: Final = 64
@@ -241,6 +233,7 @@ def describe_incident(
         return None
     hosts, placed = _hosts(verdict, capture, nodes or {})
     found = find_fingerprint(verdict, capture, job.job)
+    document = verdict_document(verdict)
     return KeptIncident(
         id=_identity(verdict, capture, job),
         at=max((_seconds(moment) for moment in _dated(verdict)), default=int(time.time())),
@@ -263,7 +256,7 @@ def describe_incident(
         gpu_hours=_gpu_hours(verdict),
         hosts=hosts,
         ranks_placed=placed,
-        document=json.dumps(mask_document(_without_texts(verdict_document(verdict), with_evidence))),
+        document=json.dumps(map_texts(document if with_evidence else _bare(document), mask_secrets)),
     )
 
 
@@ -287,10 +280,6 @@ def job_of(environ: Mapping[str, str], source: str, run: str | None = None, atte
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# When, and what it cost.
-
-
 def _dated(verdict: Verdict) -> list[Moment]:
     return [moment for moment in verdict.moments if moment.utc]
 
@@ -309,11 +298,8 @@ def _gpu_hours(verdict: Verdict) -> float | None:
     return round((max(ended) - min(forked)) * verdict.coverage.ranks / _HOUR_S, 4)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Identity: the same incident has the same one when it is diagnosed again.
-
-
 def _identity(verdict: Verdict, capture: Capture, job: JobFacts) -> str:
+    """The same when the incident is diagnosed again."""
     fork = verdict.divergence
     slot = [fork.group.desc, list(fork.group.ranks[:2]), len(fork.group.ranks), fork.seq, fork.channel] if fork else []
     issued = _issued_ns(fork, capture) if fork else None
@@ -350,10 +336,6 @@ def _issued_ns(fork: Divergence, capture: Capture) -> int | None:
     return min((issued for track in tracks if track and (issued := track.created(seq))), default=None)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Hosts and GPUs.
-
-
 def _hosts(verdict: Verdict, capture: Capture, nodes: Mapping[int, str]) -> tuple[tuple[HostPart, ...], int]:
     """Every host known to have taken part, and how many ranks have a known host. A rank with two hosts counts as unknown."""
     told: dict[int, set[str]] = {}
@@ -379,22 +361,10 @@ def _told_hosts(capture: Capture) -> list[tuple[int, str]]:
     return [(e.rank, e.speaker.host) for e in capture.events if e.rank is not None and e.speaker.host]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What stays out of the document.
-
-
-def _without_texts(document: dict[str, Json], with_evidence: bool) -> dict[str, Json]:
-    return document if with_evidence else {name: _bare(value) for name, value in document.items()}
-
-
 def _bare(value: Json) -> Json:
+    """Without texts that quote logs or source. As the schema allows it, they become empty."""
     if isinstance(value, (list, tuple)):
         return [_bare(item) for item in value]
     if isinstance(value, dict):
-        return {name: _left_out(item) if name in _TEXTS else _bare(item) for name, item in value.items()}
+        return {n: "" if n in _TEXTS and isinstance(item, str) else _bare(item) for n, item in value.items()}
     return value
-
-
-def _left_out(value: Json) -> Json:
-    """As the schema allows it: a string becomes empty; null stays."""
-    return "" if isinstance(value, str) else value

@@ -7,20 +7,13 @@ some look bad by luck: `by_luck` says how many would if all were alike. No host 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 _NOTABLE: Final = 0.01
 _NEGLIGIBLE: Final = 1e-12
 """Relative to the sum so far: terms only get smaller."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuSuspected:
-    gpu: int
-    times: int
-    """Different events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +28,8 @@ class HostExposure:
     """How often it would be the suspect if all hosts were alike."""
     gpu_expected: float
     """The same for one of its GPUs."""
-    gpus: tuple[GpuSuspected, ...] = ()
+    gpus: Mapping[int, int] = field(default_factory=dict[int, int])
+    """GPU -> in how many events it was suspected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +73,15 @@ class NodeOdds:
 
 def weigh(exposures: Sequence[HostExposure]) -> tuple[NodeOdds, ...]:
     """The least likely by chance first; hosts that were never suspected are left out."""
-    per_host = 1 + max((gpu.gpu for one in exposures for gpu in one.gpus), default=0)
+    per_host = 1 + max((gpu for one in exposures for gpu in one.gpus), default=0)
     weighed = [_weigh_host(one, len(exposures), per_host) for one in exposures if one.suspected]
     return tuple(sorted(weighed, key=lambda node: (node.best.by_luck, -node.best.suspected, node.host)))
 
 
 def _weigh_host(one: HostExposure, hosts: int, gpus_per_host: int) -> NodeOdds:
     gpus = (
-        GpuOdds(gpu.gpu, _odds(gpu.times, one.took_part, one.gpu_expected, hosts * gpus_per_host)) for gpu in one.gpus
+        GpuOdds(gpu, _odds(times, one.took_part, one.gpu_expected, hosts * gpus_per_host))
+        for gpu, times in one.gpus.items()
     )
     worst = min(gpus, key=lambda gpu: (gpu.odds.odds, gpu.gpu), default=None)
     return NodeOdds(one.host, one.took_part, _odds(one.suspected, one.took_part, one.expected, hosts), worst)

@@ -4,7 +4,6 @@ Like the page of a verdict, it opens from disk, loads nothing, and its policy al
 the store is ASCII inside JSON.
 """
 
-import re
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -29,10 +28,10 @@ from forkpoint.history.queries import (
     totals,
 )
 from forkpoint.history.store import Store
-from forkpoint.report.page import Live, write_live, write_policy
-from forkpoint.report.page_data import bounded_value, script_json
+from forkpoint.report.escape import map_texts
+from forkpoint.report.page import Live, fill, write_live, write_policy
+from forkpoint.report.page_data import bounded, script_json
 
-_MARK: Final = re.compile("@@(CSP|STYLE|SCRIPT|DATA|LIVE)@@")
 _LISTED: Final = 500
 _TOP: Final = 20
 
@@ -75,8 +74,7 @@ def render_page(overview: Overview, live: Live | None = None) -> str:
         "DATA": _data(overview),
         "LIVE": write_live(live) if live else "",
     }
-    # In one pass: a mark inside inserted data stays text.
-    return _MARK.sub(lambda mark: parts[mark[1]], front["html"])
+    return fill(front["html"], parts)
 
 
 @cache
@@ -96,7 +94,7 @@ def _data(overview: Overview) -> str:
             for incident in overview.incidents
         ],
     }
-    return script_json(bounded_value(told))
+    return script_json(map_texts(told, bounded))
 
 
 def _node(node: NodeOdds) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Row, Select, case, func, or_, select
 
 from forkpoint.errors import UsageError
-from forkpoint.history.nodes import GpuSuspected, HostExposure
+from forkpoint.history.nodes import HostExposure
 from forkpoint.history.store import HOSTS, INCIDENTS, VERDICTS, Store
 from forkpoint.report.escape import escape
 
@@ -56,10 +56,8 @@ class ListedIncident:
     resolved_commit: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SuspectPlace:
-    host: str
-    gpus: tuple[int, ...]
+_COLUMNS: Final = {"user": "job_user", "commit": "job_commit"}
+"""Fields with another name in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,9 @@ class StoreTotals:
     """Incidents whose cost is unknown."""
 
 
-_LISTED: Final = tuple(INCIDENTS.c)
+_LISTED: Final = tuple(
+    INCIDENTS.c[_COLUMNS.get(field.name, field.name)].label(field.name) for field in fields(ListedIncident)
+)
 
 
 def list_incidents(store: Store, filters: Filters = EVERYTHING, limit: int | None = 50) -> list[ListedIncident]:
@@ -147,10 +147,11 @@ def read_document(store: Store, incident: str) -> str:
         return connection.execute(select(VERDICTS.c.document).where(VERDICTS.c.id == incident)).scalar_one()
 
 
-def suspect_places(store: Store, incident: str) -> list[SuspectPlace]:
+def suspect_places(store: Store, incident: str) -> dict[str, list[int]]:
+    """Hosts of suspects, and the suspects' GPUs there."""
     wanted = select(HOSTS.c.host, HOSTS.c.gpus).where(HOSTS.c.id == incident, HOSTS.c.suspect).order_by(HOSTS.c.host)
     with store.reading() as connection:
-        return [SuspectPlace(row.host, tuple(json.loads(row.gpus))) for row in connection.execute(wanted)]
+        return {row.host: json.loads(row.gpus) for row in connection.execute(wanted)}
 
 
 def count_attempts(store: Store, run: str) -> int:
@@ -161,20 +162,20 @@ def count_attempts(store: Store, run: str) -> int:
 
 
 def top_forks(store: Store, filters: Filters = EVERYTHING, limit: int = 20) -> list[RecurringFork]:
-    """The most frequent first."""
+    """The most frequent first. Columns are in the order of the fields."""
     count = func.count()
     wanted = (
         _filtered(
             select(
                 INCIDENTS.c.fingerprint,
-                func.min(INCIDENTS.c.cause).label("cause"),
-                func.min(INCIDENTS.c.fork).label("fork"),
-                count.label("count_"),
-                func.count(func.distinct(INCIDENTS.c.job)).label("jobs"),
-                func.min(INCIDENTS.c.at).label("first"),
-                func.max(INCIDENTS.c.at).label("last"),
-                func.sum(INCIDENTS.c.gpu_hours).label("gpu_hours"),
-                func.count(INCIDENTS.c.resolved_at).label("resolved"),
+                func.min(INCIDENTS.c.cause),
+                func.min(INCIDENTS.c.fork),
+                count,
+                func.count(func.distinct(INCIDENTS.c.job)),
+                func.min(INCIDENTS.c.at),
+                func.max(INCIDENTS.c.at),
+                func.sum(INCIDENTS.c.gpu_hours),
+                func.count(INCIDENTS.c.resolved_at),
             ),
             filters,
         )
@@ -184,10 +185,7 @@ def top_forks(store: Store, filters: Filters = EVERYTHING, limit: int = 20) -> l
         .limit(limit)
     )
     with store.reading() as connection:
-        return [
-            RecurringFork(r.fingerprint, r.cause, r.fork, r.count_, r.jobs, r.first, r.last, r.gpu_hours, r.resolved)
-            for r in connection.execute(wanted)
-        ]
+        return [RecurringFork(*row) for row in connection.execute(wanted)]
 
 
 def totals(store: Store, filters: Filters = EVERYTHING) -> StoreTotals:
@@ -247,12 +245,11 @@ def host_exposures(store: Store) -> list[HostExposure]:
     with store.reading() as connection:
         hosts = connection.execute(by_host).all()
         events = {(host, gpu, event) for host, event, gpus in connection.execute(suspected) for gpu in json.loads(gpus)}
-    gpus = Counter((host, gpu) for host, gpu, _ in events)
-    by_gpu: dict[str, list[GpuSuspected]] = defaultdict(list)
-    for (host, gpu), times in sorted(gpus.items()):
-        by_gpu[host].append(GpuSuspected(gpu, times))
+    by_gpu: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for host, gpu, _ in events:
+        by_gpu[host][gpu] += 1
     return [
-        HostExposure(host, int(count), int(times), float(expected), float(of_gpu), tuple(by_gpu[host]))
+        HostExposure(host, int(count), int(times), float(expected), float(of_gpu), by_gpu[host])
         for host, count, times, expected, of_gpu in map(tuple[Any, ...], hosts)
     ]
 
@@ -273,27 +270,8 @@ def _filtered(wanted: Select[*tuple[Any, ...]], filters: Filters) -> Select[*tup
 
 
 def _listed(row: Row[*tuple[Any, ...]]) -> ListedIncident:
-    return ListedIncident(
-        id=row.id,
-        at=row.at,
-        cause=row.cause,
-        action=row.action,
-        confidence=row.confidence,
-        headline=row.headline,
-        fingerprint=row.fingerprint,
-        fork=row.fork,
-        job=row.job,
-        user=row.job_user,
-        commit=row.job_commit,
-        run=row.run,
-        attempt=row.attempt,
-        world=row.world,
-        suspects=tuple(json.loads(row.suspects)),
-        gpu_hours=row.gpu_hours,
-        resolved_at=row.resolved_at,
-        resolved_note=row.resolved_note,
-        resolved_commit=row.resolved_commit,
-    )
+    told: dict[str, Any] = row._asdict()
+    return ListedIncident(**told | {"suspects": tuple(json.loads(row.suspects))})
 
 
 # ---------------------------------------------------------------------------------------------------------------------

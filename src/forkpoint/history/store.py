@@ -156,9 +156,6 @@ def migrate(connection: Connection, migrations: tuple[Migration, ...] = MIGRATIO
         connection.execute(update(VERSION).values(version=len(migrations)))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The store.
-
 _BUSY_S: Final = 20.0
 _CONNECT_S: Final = 5
 _DRIVER: Final = "postgresql+psycopg"
@@ -290,10 +287,6 @@ def event_of(incident: KeptIncident) -> int:
     """Attempts of one job at one fork are one event; without a job's name, each run is a job."""
     told = [incident.job.job or incident.job.run or incident.id, incident.fingerprint or incident.cause]
     return int.from_bytes(sha256(json.dumps(told).encode()).digest()[:8], signed=True)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Opening.
 
 
 def open_store(place: str, *, create: bool = True, migrations: tuple[Migration, ...] = MIGRATIONS) -> Store:

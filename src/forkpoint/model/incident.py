@@ -14,9 +14,6 @@ from forkpoint.model.op import Op, OpState, Stack
 from forkpoint.model.timeline import Timeline
 from forkpoint.model.world import ProcessGroup
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Where ranks stopped agreeing, and where each of them was.
-
 
 class Role(StrEnum):
     """What a cohort does at the divergence. Neutral: only a finding says `suspect`."""
@@ -118,9 +115,6 @@ class Divergence:
     def kind(self) -> str:
         return "p2p" if self.channel else "collective"
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What detectors look at: the evidence, the timeline, the divergences, and facts computed from them.
 
 T = TypeVar("T")
 

@@ -8,9 +8,6 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One communication call as one rank recorded it.
-
 
 class OpState(StrEnum):
     """How far an op got: PyTorch's three states, and two that we infer."""

@@ -4,7 +4,7 @@ Tracks of one kind have the same shape, so any number of ranks that did the same
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from forkpoint.model.op import Ints
 from forkpoint.model.records import GROUP, OP, GroupHead, parts_of
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.trace import GroupTrace
-from forkpoint.model.traces import Traces, TracesByRank, rank_index
+from forkpoint.model.traces import ByRank, Traces, TracesByRank
 
 NO_KIND = -1
 NOT_HELD = -1
@@ -212,39 +212,33 @@ class GroupRows:
         return GroupTraces(self, name, self.ranks, self._every_row, self._begins[number], self._begins[number + 1])
 
 
-class GroupTraces(Mapping[int, GroupTrace]):
-    """One group's trace by rank, created on demand. If all members hold the group this object is a few numbers, whatever
-    the size of the group (up to 100,000).
+class GroupTraces(ByRank[GroupTrace]):
+    """One group's trace by rank. If all members hold the group this object is a few numbers, whatever the size of the group
+    (up to 100,000).
     """
 
-    __slots__ = ("_begin", "_end", "_name", "_ranks", "_rows", "_table")
+    __slots__ = ("_name", "_rows", "_table")
 
     def __init__(
         self, table: GroupRows, name: GroupName, ranks: Sequence[int], rows: Sequence[int], begin: int, end: int
     ) -> None:
         """Covers `ranks[begin:end]` and their `rows`, which may be NOT_HELD."""
+        super().__init__(ranks, begin, end)
         self._table = table
         self._name = name
-        self._ranks = ranks
         self._rows = rows
-        self._begin = begin
-        self._end = end
 
     def among(self, ranks: list[int]) -> "GroupTraces":
         """Restricted or extended to exactly these ranks, whether their dumps mention the group or not."""
         if ranks == list(self):
             return self
-        rows = array("q", (NOT_HELD if (row := self.row(rank)) is None else row for rank in ranks))
+        rows = array("q", (NOT_HELD if (at := self.place(rank)) is None else self._rows[at] for rank in ranks))
         return GroupTraces(self._table, self._name, array("q", ranks), rows, 0, len(ranks))
 
     @property
     def rows(self) -> Sequence[int]:
         """Indexes into `Rows.groups`."""
         return self._rows[self._begin : self._end]
-
-    def row(self, rank: object) -> int | None:
-        at = rank_index(rank, self._ranks, self._begin, self._end)
-        return None if at is None else self._rows[at]
 
     def is_from_start(self, rank: int) -> bool:
         """The rank's ring buffer still holds its very first op in any group."""
@@ -262,22 +256,11 @@ class GroupTraces(Mapping[int, GroupTrace]):
         rows = rows[held]
         return zip(ranks, tracks.kind[rows].tolist(), tracks.done_ns[rows].tolist(), strict=True)
 
-    def __getitem__(self, rank: int) -> GroupTrace:
-        row = self.row(rank)
-        if row is None:
-            raise KeyError(rank)
+    def value(self, at: int) -> GroupTrace:
+        trace, row = self._table.traces[self._ranks[at]], self._rows[at]
         if row == NOT_HELD:
             name, desc, members = self._name.keys
             nothing = GroupHead(name, desc, members, NO_KEY, NOTHING, NOTHING, own=0, volumes=0)
-            return GroupTrace(self._table.traces[rank], nothing, 0)
-        trace, at = self._table.traces[rank], int(self._table.tracks.place[row])
-        return GroupTrace(trace, GROUP.read(trace.data, at - GROUP.size), at)
-
-    def __contains__(self, rank: object) -> bool:
-        return self.row(rank) is not None
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._ranks[self._begin : self._end])
-
-    def __len__(self) -> int:
-        return self._end - self._begin
+            return GroupTrace(trace, nothing, 0)
+        place = int(self._table.tracks.place[row])
+        return GroupTrace(trace, GROUP.read(trace.data, place - GROUP.size), place)

@@ -14,7 +14,7 @@ from forkpoint.model.layout import NOTHING
 from forkpoint.model.op import Ints, Op
 from forkpoint.model.rows import NOT_HELD, GroupTraces, Rows
 from forkpoint.model.trace import Track
-from forkpoint.model.traces import Traces, TracesByRank, rank_index
+from forkpoint.model.traces import ByRank, Traces, TracesByRank
 from forkpoint.model.world import ProcessGroup
 
 _NO_ROW = -1
@@ -209,7 +209,7 @@ class Stand(Struct, frozen=True):
     created_ns: int
 
 
-class Stands(Mapping[int, tuple[Stand, ...]]):
+class Stands(ByRank[tuple[Stand, ...]]):
     """Per rank with a complete dump and a pending op: its earliest pending op, or all messages of that op's batch.
 
     Stored as one row index per rank: the row of the group or channel with the earliest pending op.
@@ -241,7 +241,7 @@ class Stands(Mapping[int, tuple[Stand, ...]]):
         standing, first = np.unique(trace[order], return_index=True)
         self._first = order[first]
         """One row index per rank with a pending op: into `Rows.groups`, or beyond its end into `Rows.channels`."""
-        self._ranks = array("q", traces.ranks[standing].tobytes())
+        super().__init__(array("q", traces.ranks[standing].tobytes()))
         self._traces = standing
         self._elsewhere = counts[: len(rows.groups)]
         self._elsewhere[self._first[self._first < len(rows.groups)]] = False
@@ -254,10 +254,7 @@ class Stands(Mapping[int, tuple[Stand, ...]]):
             if row != NOT_HELD and self._elsewhere[row]
         )
 
-    def __getitem__(self, rank: int) -> tuple[Stand, ...]:
-        at = rank_index(rank, self._ranks)
-        if at is None:
-            raise KeyError(rank)
+    def value(self, at: int) -> tuple[Stand, ...]:
         row = int(self._first[at]) - len(self._rows.groups)
         if row < 0:
             return (self._in_group(row + len(self._rows.groups)),)
@@ -289,15 +286,6 @@ class Stands(Mapping[int, tuple[Stand, ...]]):
         ends = int(table.source[row]), int(table.destination[row])
         own = int(table.active[row]), int(table.active_ns[row])
         return Stand(group, ends, int(self._channels.of_row[row]), self._seqs[kind], self._batches[kind], *own)
-
-    def __contains__(self, rank: object) -> bool:
-        return rank_index(rank, self._ranks) is not None
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._ranks)
-
-    def __len__(self) -> int:
-        return len(self._ranks)
 
 
 def _of_members(rows: Rows, groups: tuple[GroupTimeline, ...]) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import Struct
 
-from forkpoint.model.entries import BLOCK, Block, RecentCalls, Tables, TrackShape, no_recent_calls
+from forkpoint.model.entries import RecentCalls, TrackShape, no_recent_calls
 from forkpoint.model.layout import NOTHING, U64, Reader
 from forkpoint.model.op import Ints, Op, Tokens
 from forkpoint.model.records import (
@@ -25,22 +25,6 @@ from forkpoint.model.records import (
     parts_of,
 )
 from forkpoint.model.tables import SharedTables
-
-__all__ = [
-    "BLOCK",
-    "RECENT",
-    "RECENT_CALLS",
-    "RECENT_MESSAGES",
-    "Block",
-    "ChannelTrace",
-    "GroupTrace",
-    "Ints",
-    "RankTrace",
-    "Tables",
-    "Tokens",
-    "Track",
-    "Volumes",
-]
 
 RECENT = 32
 """Ops per group whose creation times are kept: enough to see the pace before a hang."""

@@ -1,10 +1,11 @@
 """The traces of a job, and group members that other evidence declares."""
 
+from abc import abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from msgspec import Struct
@@ -119,32 +120,51 @@ class Traces(Sequence[RankTrace]):
         return bytes(data)
 
 
-def rank_index(rank: object, ranks: Sequence[int], begin: int = 0, end: int | None = None) -> int | None:
-    """The index of a rank in sorted `ranks` between `begin` and `end`; None if it is not there."""
-    end = len(ranks) if end is None else end
-    at = bisect_left(ranks, rank, begin, end) if isinstance(rank, int) else end
-    return at if at < end and ranks[at] == rank else None
+Value = TypeVar("Value")
 
 
-class TracesByRank(Mapping[int, RankTrace]):
+class ByRank(Mapping[int, Value]):
+    """Values by rank, created on demand. Only the ranks are kept: a sorted array, or the part of one that several share."""
+
+    __slots__ = ("_begin", "_end", "_ranks")
+
+    def __init__(self, ranks: Sequence[int], begin: int = 0, end: int | None = None) -> None:
+        self._ranks = ranks
+        self._begin = begin
+        self._end = len(ranks) if end is None else end
+
+    @abstractmethod
+    def value(self, at: int) -> Value:
+        """Of the rank at this place in the array."""
+
+    def place(self, rank: object) -> int | None:
+        at = bisect_left(self._ranks, rank, self._begin, self._end) if isinstance(rank, int) else self._end
+        return at if at < self._end and self._ranks[at] == rank else None
+
+    def __getitem__(self, rank: int) -> Value:
+        at = self.place(rank)
+        if at is None:
+            raise KeyError(rank)
+        return self.value(at)
+
+    def __contains__(self, rank: object) -> bool:
+        return self.place(rank) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        whole = len(self) == len(self._ranks)
+        return iter(self._ranks if whole else self._ranks[self._begin : self._end])
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+
+class TracesByRank(ByRank[RankTrace]):
     """One trace per rank, in the order of ranks."""
 
     def __init__(self, traces: Traces) -> None:
         in_order = not (np.diff(traces.ranks) < 0).any()
         self.in_order = traces if in_order else traces.take(np.argsort(traces.ranks, kind="stable"))
-        self._ranks = array("q", self.in_order.ranks.tobytes())
+        super().__init__(array("q", self.in_order.ranks.tobytes()))
 
-    def __getitem__(self, rank: int) -> RankTrace:
-        at = rank_index(rank, self._ranks)
-        if at is None:
-            raise KeyError(rank)
+    def value(self, at: int) -> RankTrace:
         return self.in_order[at]
-
-    def __contains__(self, rank: object) -> bool:
-        return rank_index(rank, self._ranks) is not None
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._ranks)
-
-    def __len__(self) -> int:
-        return len(self._ranks)

@@ -67,7 +67,9 @@ class DesyncKind(StrEnum):
     """How a check of replicas classifies a difference."""
 
     SOFTWARE = "software"
-    HARDWARE = "suspected-hardware"
+    """Ranks did different things: a different step or set of tensors, a skipped update, a stale tensor."""
+    SUSPECTED_HARDWARE = "suspected-hardware"
+    """Ranks did the same, and a few words came out differently."""
     UNDECIDED = "undecided"
 
 

@@ -6,9 +6,6 @@ from typing import Final
 
 from msgspec import Struct
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The ranks of a job and the groups in which they communicate.
-
 
 class ProcessGroup(Struct, frozen=True, order=True):
     """Ranks that communicate with each other. Two groups may share a name; their members distinguish them."""
@@ -47,10 +44,6 @@ class RankPlace(Struct, frozen=True):
     line: int
     pid: int | None = None
     """The process id where the rank runs (in its container); None if files disagree."""
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Short forms of rank lists.
 
 
 def format_ranks(ranks: Iterable[int], max_ranges: int | None = None) -> str:

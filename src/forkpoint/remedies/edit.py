@@ -8,9 +8,6 @@ from difflib import diff_bytes, unified_diff
 
 from forkpoint.source.code import Module
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Edits at positions of the syntax tree, applied to the bytes of the file: everything else stays as it was.
-
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """Lines as Python counts them."""
 _MARK = b"\xef\xbb\xbf"
@@ -101,12 +98,8 @@ def header_name(path: str) -> bytes:
     return b'"%s"' % b"".join(bytes([byte]) if byte in _PLAIN else b"\\%03o" % byte for byte in raw)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `f(a, b)` -> `other(..., f, a, b)`: pass a function and its arguments to another function.
-
-
 def handed_over(call: ast.Call, before: str, module: Module) -> tuple[TextEdit, ...]:
-    """`before` is the start of the new call, with its first arguments. Empty if the call has an unusual form."""
+    """`f(a, b)` -> `other(..., f, a, b)`. `before` is the start of the new call, with its first arguments. Empty if the call has an unusual form."""
     line, column = end_of(call.func)
     if module.lines[line - 1][column : column + 1] != b"(":
         return ()
@@ -114,10 +107,6 @@ def handed_over(call: ast.Call, before: str, module: Module) -> tuple[TextEdit, 
     glue = "" if before.endswith("(") else ", "
     opened = insertion(call.lineno, call.col_offset, f"{before}{glue}")
     return opened, TextEdit(line, column, line, column + 1, comma)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Where and how code is inserted into a file.
 
 
 def indent_of(node: ast.stmt | ast.expr, module: Module) -> str | None:

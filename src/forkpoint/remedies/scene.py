@@ -1,4 +1,4 @@
-"""What every remedy needs besides its fork, and how edits become a patch."""
+"""What every remedy needs besides its fork, and how edits become the patch of a probe or a fix."""
 
 import ast
 import os
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forkpoint.model.incident import Divergence
-from forkpoint.remedies.edit import TextEdit, edited, normal_text, unified
+from forkpoint.model.verdict import Fix, Probe
+from forkpoint.remedies.edit import TextEdit, definitions, edited, normal_text, unified
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Module
 
@@ -44,6 +45,27 @@ class Scene:
             return unified(self.name(module), before, after).decode()
         except (OSError, SyntaxError, UnicodeError, ValueError):
             return None
+
+    def probe(
+        self,
+        title: str,
+        module: Module,
+        node: ast.stmt | ast.expr | ast.excepthandler,
+        edits: Sequence[TextEdit],
+        functions: Sequence[str] = (),
+    ) -> Probe | None:
+        """`functions`: definitions that the edited code calls. None without edits, or if no patch can be made."""
+        patch = self._patch_with(module, edits, functions)
+        return Probe(title, self.where(module, node), patch) if patch else None
+
+    def fix(self, title: str, module: Module, edits: Sequence[TextEdit], functions: Sequence[str] = ()) -> Fix | None:
+        """As `probe`."""
+        patch = self._patch_with(module, edits, functions)
+        return Fix(title, patch) if patch else None
+
+    def _patch_with(self, module: Module, edits: Sequence[TextEdit], functions: Sequence[str]) -> str | None:
+        added = [definitions(module, functions)] if functions else []
+        return self.patch(module, [*added, *edits]) if edits else None
 
     @property
     def in_default_group(self) -> bool:

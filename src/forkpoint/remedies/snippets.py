@@ -132,10 +132,6 @@ def {name}(parts, local, **options):
 '''
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The names of torch and torch.distributed in a module.
-
-
 @dataclass(frozen=True, slots=True)
 class TorchNames:
     torch: str | None
@@ -163,9 +159,6 @@ def torch_names(module: Module) -> TorchNames:
     return TorchNames(known.get("torch"), known.get("torch.distributed"))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Small functions by which ranks agree on a value, written for the module that gets them.
-
 _SAYS = {
     "any_rank": ("True on every rank if it is on one.", "MAX", "bool"),
     "all_ranks": ("True on every rank only if it is on all.", "MIN", "bool"),
@@ -175,6 +168,8 @@ _SAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
+    """A small function by which ranks agree on a value, written for the module that gets it."""
+
     name: str
     text: str
     argument: str

@@ -12,37 +12,36 @@ from forkpoint.source.flow import exit_of
 from forkpoint.source.syntax import ancestors, last_word
 from forkpoint.source.value import Reasons, strength_of
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Do all ranks reach a place, the same number of times? Only there can they be compared, or agree.
-
 _DEPTH = 6
 """Levels of callers. Further up is the entry of the job, which all ranks run."""
 _NAMES = 3
 """Assignments or calls to follow from a condition to its value."""
 
 
-def come_together(
-    node: ast.AST, function: Function, analysis: Analysis, *, but_for: ast.AST | None = None, depth: int = _DEPTH
+def meet(
+    node: ast.AST,
+    function: Function,
+    analysis: Analysis,
+    *,
+    equally_often: bool = False,
+    but_for: ast.AST | None = None,
+    depth: int = _DEPTH,
 ) -> bool:
     """False if the source shows that some ranks may not reach it, apart from the branch `but_for`, which is the suspect.
     True only means that the source does not show it.
+
+    `equally_often`: nor may any reach it more often than others. A probe does without that; a fix needs it.
     """
-    if not meet(node, function, analysis, but_for=but_for, depth=0) or _is_in_uneven_loop(node, function, analysis):
-        return False
-    sites = analysis.resolver.call_sites(function) if depth else ()
-    above = (s for s in sites if s[1] is not function)
-    return all(come_together(call, caller, analysis, but_for=but_for, depth=depth - 1) for call, caller in above)
-
-
-def meet(
-    node: ast.AST, function: Function, analysis: Analysis, *, but_for: ast.AST | None = None, depth: int = _DEPTH
-) -> bool:
-    """As above, but some ranks may reach it more often than others: enough for a probe, not for a fix."""
     if _is_under_difference(node, function, analysis, but_for) or parted_before(node, function, analysis, but_for):
         return False
+    if equally_often and _is_in_uneven_loop(node, function, analysis):
+        return False
     sites = analysis.resolver.call_sites(function) if depth else ()
-    above = (s for s in sites if s[1] is not function)
-    return all(meet(call, caller, analysis, but_for=but_for, depth=depth - 1) for call, caller in above)
+    return all(
+        meet(call, caller, analysis, equally_often=equally_often, but_for=but_for, depth=depth - 1)
+        for call, caller in sites
+        if caller is not function
+    )
 
 
 def asks_for_rank(test: ast.expr, function: Function, analysis: Analysis, depth: int = _NAMES) -> bool:
@@ -161,10 +160,6 @@ def _parts(branch: Branch) -> bool:
 
 def _counts(reasons: Reasons) -> bool:
     return strength_of(reasons) in {Strength.CERTAIN, Strength.LIKELY}
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Loops whose order is not defined.
 
 
 def unordered_loop(fork: Fork, analysis: Analysis) -> ast.For | None:

@@ -69,10 +69,6 @@ class Exchange:
         return known[ranks, self._timeout]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Which ranks are odd.
-
-
 def majority(values: Sequence[Hashable]) -> Hashable | None:
     """The value that more than half of all have."""
     value, count = Counter(values).most_common(1)[0]

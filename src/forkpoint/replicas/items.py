@@ -19,9 +19,6 @@ from torch.optim import Optimizer
 from forkpoint.replicas.checksums import is_comparable, method
 from forkpoint.replicas.report import NotDerivable, What
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is compared, and which ranks have a copy of it.
-
 Ranks = tuple[int, ...]
 Scalar = float | int | bool | Tensor
 """A tensor of one element is read when it is compared."""

@@ -4,18 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forkpoint.errors import ForkpointError
+from forkpoint.model.values import DesyncKind as Kind
 from forkpoint.model.world import name_ranks
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a check found.
-
-
-class Kind(StrEnum):
-    SOFTWARE = "software"
-    """Ranks did different things: a different step or set of tensors, a skipped update, a stale tensor."""
-    SUSPECTED_HARDWARE = "suspected-hardware"
-    """Ranks did the same, and a few words came out differently."""
-    UNDECIDED = "undecided"
 
 
 class What(StrEnum):

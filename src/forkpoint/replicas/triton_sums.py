@@ -22,7 +22,6 @@ ROWS = 64
 _WORD = 8
 _CHUNK = LANES * ROWS
 """Words of one program: 512 KiB."""
-_KEY, _TURN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 23, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 @triton.jit
@@ -95,18 +94,3 @@ def _chunks(places: tuple[tuple[int, int], ...], device: torch.device) -> Tensor
         table = torch.stack([address[owner] + number * _CHUNK * _WORD, left, number, owner], 1).to(device)
         _last = places, table
     return _last[1]
-
-
-def plain_checksum(content: Tensor) -> int:
-    """The same checksum in plain Python, as a slow reference for tests."""
-    words = [word % 2**64 for word in words_of(content, torch.int64).tolist()]
-    total = 0
-    for chunk, begin in enumerate(range(0, len(words), _CHUNK)):
-        states = [(chunk * LANES + lane + 1) * _KEY % 2**64 for lane in range(LANES)]
-        for at, word in enumerate(words[begin : begin + _CHUNK]):
-            state = states[at % LANES] ^ word
-            states[at % LANES] = (state << _TURN | state >> 64 - _TURN) * _FIRST % 2**64
-        for state in states:
-            mixed = (state ^ state >> 31) * _SECOND % 2**64
-            total += mixed ^ mixed >> 29
-    return (total + 2**63) % 2**64 - 2**63

@@ -40,11 +40,16 @@ _EQUAL_EVERY_S = 60.0
 """Seconds between two lines that only say that all is equal."""
 
 
+def journal_folder(folder: str | None) -> Path:
+    """Also for `replicas.forensics`."""
+    return Path(folder or os.environ.get(_FOLDER) or "forkpoint-replicas")
+
+
 class Journal:
     """Written line by line, so that it survives the process."""
 
     def __init__(self, folder: str | None, rank: int) -> None:
-        self._path = Path(folder or os.environ.get(_FOLDER) or "forkpoint-replicas") / f"replicas_rank_{rank}.jsonl"
+        self._path = journal_folder(folder) / f"replicas_rank_{rank}.jsonl"
         self._rank = rank
         self._said: set[tuple[object, ...]] = set()
         self._equal_at: float | None = None
@@ -127,8 +132,8 @@ class Subject:
 
     def items(self) -> list[Item]:
         """Collected again for every check: optimizer state is created late, and tensors may be replaced."""
-        named = [Item(What.TENSOR, name, _local(tensor), self.everybody) for name, tensor in self.tensors.items()]
-        found = [item for item in named if is_comparable(item.tensor)]
+        local = {n: t.to_local() if isinstance(t, DTensor) else t for n, t in self.tensors.items()}
+        found = [Item(What.TENSOR, n, t, self.everybody) for n, t in local.items() if is_comparable(t)]
         if self.model is not None:
             found += model_items(self.model, self.everybody, self.may_differ)
             found += optimizer_items(self.model, self.optimizers, self.everybody)
@@ -139,21 +144,17 @@ class Subject:
         return [item for item in found if not is_declared(item.name, self.may_differ)]
 
 
-@dataclass(frozen=True, slots=True)
-class Rhythm:
-    every: int
-    check_gradients: bool
-    raise_on_mismatch: bool
-    timeout_s: float
-
-
 class Watch:
     """Made by `replicas.watch`. Every rank of the job calls its methods at the same places."""
 
-    def __init__(self, subject: Subject, rhythm: Rhythm, folder: str | None) -> None:
+    def __init__(
+        self, subject: Subject, exchange: Exchange, folder: str | None, *, every: int, gradients: bool, raises: bool
+    ) -> None:
+        """`gradients`: check them before an update. `raises`: on a mismatch."""
         self._subject = subject
-        self._rhythm = rhythm
-        self._exchange = Exchange(rhythm.timeout_s)
+        self._exchange = exchange
+        self._every = every
+        self._raises = raises
         self._rank = dist.get_rank() if dist.is_initialized() else 0
         self._journal = Journal(folder, self._rank)
         self._step = 0
@@ -168,7 +169,7 @@ class Watch:
         self._hooks: list[Any] = []
         for optimizer in subject.optimizers:
             self._hooks.append(optimizer.register_step_post_hook(self._count_update))
-        if rhythm.check_gradients:
+        if gradients:
             self._hooks.append(subject.optimizers[0].register_step_pre_hook(self._before_update))
 
     def step(self, scalars: Mapping[str, Scalar] | None = None, *, step: int | None = None) -> Report | None:
@@ -204,12 +205,12 @@ class Watch:
         self._off = True
 
     def _is_due(self, step: int) -> bool:
-        return not self._checked or step % self._rhythm.every == 0
+        return not self._checked or step % self._every == 0
 
     def _check(self, items: list[Item]) -> Report | None:
         if not self._checked:
             device = next((str(item.tensor.device) for item in items), "none")
-            self._journal.start(dist.get_world_size(), device, self._rhythm.every)
+            self._journal.start(dist.get_world_size(), device, self._every)
         found, compared = self._compare(items, self._step)
         if self._off:
             return None
@@ -253,7 +254,7 @@ class Watch:
         shown, more = tuple(found[:_SHOWN]), max(0, len(found) - _SHOWN)
         report = Report(step, shown, more, tuple(compared), self._last_equal)
         self._journal.tell(report)
-        if shown and self._rhythm.raise_on_mismatch:
+        if shown and self._raises:
             raise ReplicasDiffer(report)
         if shown and not self._warned and self._rank == shown[0].ranks[0]:
             self._warned = True
@@ -276,13 +277,6 @@ class Watch:
     def _before_update(self, *_: object) -> None:
         self.gradients()
 
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `watch` and `check`: what training code calls.
 
 EVERY = 100
 """Steps. A check reads parameters and optimizer state twice; AdamW reads and writes them in every step."""
@@ -315,7 +309,7 @@ def watch(  # noqa: PLR0913 - each is a choice of its own, by name
         raise ReplicasError("check_gradients hooks optimizer.step(): give the optimizer, or call gradients() yourself")
     subject = Subject(model, optimizers, tensors or {}, _everybody(group), tuple(may_differ))
     subject.items()  # raise now, not at the first check, if replicas cannot be derived
-    return Watch(subject, Rhythm(every, check_gradients, raise_on_mismatch, timeout_s), folder)
+    return Watch(subject, Exchange(timeout_s), folder, every=every, gradients=check_gradients, raises=raise_on_mismatch)
 
 
 def check(  # noqa: PLR0913 - as above

@@ -1,5 +1,9 @@
 """Makes strings from input safe to show: escapes for terminals, and pure ASCII JSON."""
 
+from collections.abc import Callable
+
+Json = str | int | float | bool | None | list["Json"] | tuple["Json", ...] | dict[str, "Json"]
+
 
 def escape(text: str) -> str:
     r"""Makes visible what would control a terminal or deceive a reader: `ESC [ 2 J` becomes `\x1b[2J`.
@@ -22,6 +26,17 @@ def ascii_json(value: object, indent: int | None = None) -> str:
 def valid_text(text: str) -> str:
     r"""Writes lone surrogates (undecodable bytes of a file name) as text `\udcff`: strict parsers reject raw ones."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def map_texts(value: Json, change: Callable[[str], str]) -> Json:
+    """The same document with every text in it changed. Keys stay."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: map_texts(item, change) for name, item in value.items()}
+    if isinstance(value, (list, tuple)) and any(isinstance(item, (str, dict, list, tuple)) for item in value):
+        return [map_texts(item, change) for item in value]
+    return value  # a number, or a list of them: there may be 100,000 ranks
 
 
 def json_text(document: object) -> str:

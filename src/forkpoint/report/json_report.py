@@ -8,20 +8,18 @@ import msgspec
 from forkpoint.model.incident import Cohort, Divergence
 from forkpoint.model.op import Stack
 from forkpoint.model.verdict import Evidence, Finding, Hypothesis, Moment, Verdict
-from forkpoint.report.escape import ascii_json, valid_text
+from forkpoint.report.escape import Json, ascii_json, map_texts, valid_text
 
 SCHEMA = "forkpoint.verdict/1"
 
 _MAX_FRAMES = 30
 _NUMBER_LIST = re.compile(r"\[\s+(-?\d+(?:,\s+-?\d+)*)\s+\]")
 
-Json = str | int | float | bool | None | list["Json"] | tuple["Json", ...] | dict[str, "Json"]
-
 
 def render_json(verdict: Verdict) -> str:
     """One ASCII document without a final newline. Strings from input are escaped: none can control a terminal."""
     # Lists of numbers go on one line: a thousand ranks on a thousand lines help nobody.
-    return _NUMBER_LIST.sub(_on_one_line, ascii_json(_valid(verdict_document(verdict)), indent=2))
+    return _NUMBER_LIST.sub(_on_one_line, ascii_json(map_texts(verdict_document(verdict), valid_text), indent=2))
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Json]:
@@ -117,16 +115,6 @@ def _moment(moment: Moment) -> Json:
 def _as_is(value: object) -> dict[str, Json]:
     """A value of the model, with its own field names."""
     return cast("dict[str, Json]", msgspec.to_builtins(value))
-
-
-def _valid(value: Json) -> Json:
-    if isinstance(value, str):
-        return valid_text(value)
-    if isinstance(value, (list, tuple)):
-        return [_valid(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _valid(item) for key, item in value.items()}
-    return value
 
 
 def _on_one_line(match: re.Match[str]) -> str:

@@ -80,9 +80,6 @@ def _cut(shown: str, text: str, limit: int) -> str:
     return f"{shown} ..." if len(text) > limit else shown
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Verdict -> Markdown: one heading, then who, where, what to do, and the evidence.
-
 MAX_LINES = 60
 """A ticket should fit on one page. Patches that do not fit are left to --json."""
 

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape as as_html
@@ -39,7 +39,7 @@ def write_live(live: Live) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # The page without data: HTML, style and script of the front end, with a security policy that allows only these.
 
-_MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE|FORK|SHARE|SEEN)@@")
+_MARK = re.compile("@@([A-Z]+)@@")
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
 )
@@ -59,35 +59,9 @@ def read_page() -> Page:
     return Page((web / "page.html").read_text("utf-8"), (web / "page.css").read_text("utf-8"), script)
 
 
-class PageParts(Struct, frozen=True):
-    """The parts to insert, already escaped."""
-
-    title: str
-    verdict: str
-    picture: str
-    fork: str
-    """SVG elements."""
-    share: str
-    """An image in base64."""
-    seen: str = ""
-    """A paragraph about earlier incidents."""
-
-
-def assemble(page: Page, content: PageParts, live: Live | None = None) -> str:
-    """`live`: only for a page that is served."""
-    parts = {
-        "CSP": write_policy(page.style, page.script, live=live is not None),
-        "TITLE": content.title,
-        "STYLE": page.style,
-        "SCRIPT": page.script,
-        "VERDICT": content.verdict,
-        "PICTURE": content.picture,
-        "FORK": content.fork,
-        "SHARE": content.share,
-        "SEEN": content.seen,
-    }
-    # In one pass, so that a placeholder inside the content stays text.
-    return _MARK.sub(lambda mark: parts[mark[1]], page.html if live is None else _with_live(page.html, live))
+def fill(html: str, parts: Mapping[str, str]) -> str:
+    """Replaces marks like `@@STYLE@@`. In one pass: a mark inside inserted content stays text."""
+    return _MARK.sub(lambda mark: parts[mark[1]], html)
 
 
 def write_policy(style: str, *scripts: str, live: bool) -> str:
@@ -103,13 +77,15 @@ def _with_live(html: str, live: Live) -> str:
 
 def _hash(text: str) -> str:
     """The hash by which a Content-Security-Policy allows one script or style."""
-    return f"sha256-{base64.b64encode(sha256(text.encode()).digest()).decode('ascii')}"
+    return f"sha256-{_base64(sha256(text.encode()).digest())}"
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Verdict -> page. The front end (`forkpoint/web`) is inserted unchanged; the verdict and its picture are embedded as data.
-
-__all__ = ["Live", "encode", "render_html"]
 
 
 def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = None, seen: Sequence[str] = ()) -> str:
@@ -117,12 +93,19 @@ def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = 
 
     `live`: for a page that is served, which reloads when there is an update. `seen`: lines about earlier incidents.
     """
-    picture = "" if verdict.picture is None else base64.b64encode(encode(verdict.picture)).decode("ascii")
-    share = base64.b64encode(render_share(verdict).encode("ascii")).decode("ascii")
-    content = PageParts(
-        f"forkpoint: {verdict.cause}", render_document(verdict), picture, draw_fork(verdict), share, _seen(seen)
-    )
-    return assemble(page or read_page(), content, live)
+    page = page or read_page()
+    parts = {
+        "CSP": write_policy(page.style, page.script, live=live is not None),
+        "TITLE": f"forkpoint: {verdict.cause}",
+        "STYLE": page.style,
+        "SCRIPT": page.script,
+        "VERDICT": render_document(verdict),
+        "PICTURE": _base64(encode(verdict.picture)) if verdict.picture else "",
+        "FORK": draw_fork(verdict),
+        "SHARE": _base64(render_share(verdict).encode("ascii")),
+        "SEEN": _seen(seen),
+    }
+    return fill(page.html if live is None else _with_live(page.html, live), parts)
 
 
 def _seen(lines: Sequence[str]) -> str:

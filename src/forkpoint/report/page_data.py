@@ -3,22 +3,19 @@
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from itertools import islice
 
 import msgspec
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import structs
 from numpy.typing import NDArray
 
 from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture
 from forkpoint.model.verdict import Verdict
-from forkpoint.report.escape import valid_text
-from forkpoint.report.json_report import Json, verdict_document
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Strings from input, shortened and valid as text.
+from forkpoint.report.escape import Json, map_texts, valid_text
+from forkpoint.report.json_report import verdict_document
 
 MAX_TEXT = 500
 """Characters of a name, a path, a line of a log."""
@@ -30,17 +27,6 @@ def bounded(text: str, limit: int = MAX_TEXT) -> str:
     r"""Shortens a text and notes its length; lone surrogates (undecodable bytes of a name) become text `\udcff`."""
     short = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
     return valid_text(short)
-
-
-def bounded_value(value: Any) -> Any:
-    """The same for all texts in a JSON value."""
-    if isinstance(value, str):
-        return bounded(value)
-    if isinstance(value, (list, tuple)):
-        return [bounded_value(item) for item in value]
-    if isinstance(value, dict):
-        return {name: bounded_value(item) for name, item in value.items()}
-    return value
 
 
 def script_json(value: object) -> str:
@@ -58,21 +44,11 @@ MAX_RANGES = 200
 """More would fill the page, and nobody would read them."""
 
 
-class Ranges(Struct, frozen=True):
-    count: int
-    text: str
+def as_ranges(ranks: Iterable[Json]) -> dict[str, Json]:
     """`a-b/s`: every s-th rank from a to b. Ends in `,...` if there are more than MAX_RANGES."""
-
-
-def as_ranges(ranks: Iterable[int]) -> Ranges:
-    ordered = sorted(set(ranks))
-    found: list[str] = []
-    for first, last, step in _steps(ordered):
-        if len(found) == MAX_RANGES:
-            found.append("...")
-            break
-        found.append(_write(first, last, step))
-    return Ranges(len(ordered), ",".join(found))
+    ordered = sorted({rank for rank in ranks if isinstance(rank, int)})
+    found = [_write(*run) for run in islice(_steps(ordered), MAX_RANGES + 1)]
+    return {"count": len(ordered), "ranges": ",".join([*found[:MAX_RANGES], *(["..."] if found[MAX_RANGES:] else [])])}
 
 
 def _write(first: int, last: int, step: int) -> str:
@@ -159,7 +135,7 @@ def _for_page(value: Json, key: str, left_out: dict[str, int]) -> Json:
     if isinstance(value, str):
         return bounded(value, _LIMITS.get(key, MAX_TEXT))
     if isinstance(value, (list, tuple)) and key in _RANKS:
-        return _ranks(value)
+        return as_ranges(value)
     if isinstance(value, (list, tuple)):
         limit = _MAX_ITEMS.get(key, _MAX_OTHERS)
         if len(value) > limit:
@@ -168,11 +144,6 @@ def _for_page(value: Json, key: str, left_out: dict[str, int]) -> Json:
     if isinstance(value, dict):
         return {name: _for_page(item, name, left_out) for name, item in value.items()}
     return value
-
-
-def _ranks(ranks: Sequence[Json]) -> Json:
-    found = as_ranges([rank for rank in ranks if isinstance(rank, int)])
-    return {"count": found.count, "ranges": found.text}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -212,7 +183,7 @@ def _header(picture: Picture, sections: list[Json]) -> Json:
         "groups": [_group(group) for group in picture.groups],
         "groups_left_out": picture.groups_left_out,
         "lanes": [_lane(lane) for lane in picture.lanes],
-        "sources": [bounded_value(msgspec.to_builtins(quote)) for quote in picture.quotes],
+        "sources": [map_texts(msgspec.to_builtins(quote), bounded) for quote in picture.quotes],
         "arrivals": [_arrivals(row) for row in picture.arrivals],
         "sections": sections,
     }
@@ -250,11 +221,10 @@ def _group(group: GroupPicture) -> Json:
 
 
 def _lane(lane: Lane) -> Json:
-    ranks = as_ranges(lane.ranks)
     return {
         "cohort": lane.cohort,
         "role": lane.role,
-        "ranks": {"count": ranks.count, "ranges": ranks.text},
+        "ranks": as_ranges(lane.ranks),
         "suspect": lane.suspect,
         "rank": lane.rank,
         "cells": [_cell(cell) for cell in lane.cells],
@@ -274,5 +244,5 @@ def _cell(cell: LaneCell) -> Json:
 
 
 def _arrivals(row: LastArrivals) -> Json:
-    told = bounded_value(msgspec.to_builtins(row))
-    return {**told, "last": [[rank, times, round(late_ms, 1)] for rank, times, late_ms in row.last]}
+    late: list[Json] = [[rank, times, round(late_ms, 1)] for rank, times, late_ms in row.last]
+    return map_texts({**msgspec.to_builtins(row), "last": late}, bounded)

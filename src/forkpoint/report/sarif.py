@@ -61,9 +61,6 @@ def _uri(file: str) -> str:
     return Path(name).absolute().as_uri() if ".." in path.parts else quote(path.as_posix())
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Verdict -> SARIF.
-
 _MAX_TEXT = 2000
 _MAX_PATH = 1000
 _SHOWN_DIRECTLY = 0.85

@@ -14,7 +14,7 @@ from rich.text import Text
 from forkpoint.model.frames import short_name, user_frames
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import NOT_DATED, Cause, Evidence, Fix, Hypothesis, Moment, Probe, Site, Source, Verdict
-from forkpoint.model.world import name_ranks
+from forkpoint.model.world import format_ranks, name_ranks
 from forkpoint.report.describe import (
     cited,
     count_of,
@@ -25,7 +25,6 @@ from forkpoint.report.describe import (
     suspects_first,
 )
 from forkpoint.report.escape import escape
-from forkpoint.report.shortening import short_path, short_ranks
 from forkpoint.report.snippet import render_diff, render_sides, render_snippet
 
 _MAX_SIDES = 3
@@ -33,6 +32,7 @@ SCREEN_LINES = 40
 """Not counting lines of the source and of the patch."""
 
 _LABEL_WIDTH = 10
+_MIN_PATH_WIDTH = 20
 _MAX_COHORTS = 3
 _MAX_FRAMES = 3
 _MAX_EVIDENCE_LINES = 8
@@ -161,7 +161,7 @@ class _Report:
         lines: list[Text] = []
         for cohort in shown:
             style = "" if suspects.isdisjoint(cohort.ranks) else "bold red"
-            name = short_ranks(cohort.ranks, self._width // 3)
+            name = _short_ranks(cohort.ranks, self._width // 3)
             lines += self._labelled("", [f"{name}  {cohort.role}  {describe_cohort(cohort)}"], style=style)
             frames = _shown_frames(cohort.stack or ())[: self._limit(_MAX_FRAMES)]
             width = self._width - _LABEL_WIDTH - 2
@@ -342,10 +342,6 @@ class _Report:
         return lines
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Descriptions of parts of a verdict.
-
-
 def _shown_frames(stack: Stack) -> tuple[Frame, ...]:
     """Frames of user code; without any, the innermost frame."""
     return user_frames(stack) or stack[:1]
@@ -353,11 +349,11 @@ def _shown_frames(stack: Stack) -> tuple[Frame, ...]:
 
 def _describe_frame(frame: Frame, width: int) -> str:
     suffix = f":{frame.line} {escape(frame.name[:60])}"
-    return short_path(frame.filename, width - cell_len(suffix)) + suffix
+    return _short_path(frame.filename, width - cell_len(suffix)) + suffix
 
 
 def _describe_site(site: Site, width: int) -> str:
-    place = f"{short_path(site.file, width // 2)}:{site.line} {site.function}"
+    place = f"{_short_path(site.file, width // 2)}:{site.line} {site.function}"
     return f"{place}: {site.condition}" if site.condition is not None else place
 
 
@@ -394,10 +390,6 @@ def _describe_evidence(item: Evidence, name: str) -> str:
     return f"{rank}{place}: {item.says}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Shortening texts to a line.
-
-
 def _indented(text: str, width: int, style: str = "", extra: int = 0) -> Text:
     return _cropped(Text(" " * (_LABEL_WIDTH + extra)).append(_clean(text), style), width)
 
@@ -413,3 +405,23 @@ def _cropped(line: Text, width: int) -> Text:
 
 def _clean(text: str) -> str:
     return escape(text[:_MAX_CHARS])
+
+
+def _short_path(path: str, width: int) -> str:
+    """The end of a path, which says more than its beginning; cut between folders if possible."""
+    room = max(width, _MIN_PATH_WIDTH)
+    end = escape(path[-4 * room :])
+    if len(path) <= 4 * room and cell_len(end) <= room:
+        return end
+    while cell_len(end) > room - 4:
+        _, slash, rest = end.partition("/")
+        end = rest if slash else end[1:]
+    return f".../{end}"
+
+
+def _short_ranks(ranks: Sequence[int], width: int) -> str:
+    for max_ranges in (None, 6, 4, 2):
+        text = format_ranks(ranks, max_ranges)
+        if len(text) <= width:
+            return text
+    return format_ranks(ranks, 1)

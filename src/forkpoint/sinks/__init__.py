@@ -1,4 +1,4 @@
-"""Sends verdicts to chat, pagers, tickets and experiment trackers. One file per service, in `services/`.
+"""Sends verdicts to chat, pagers, tickets and experiment trackers: `services/`, by how they are reached.
 
 A `Notice` (`notice.py`) is what is sent; `describe.py` makes it from a verdict. Sending happens in a separate process
 (`worker.py`; `live/children.py` starts it), with limits on everything: a slow, broken or hostile service costs one line

@@ -11,10 +11,9 @@ from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Cause, Hypothesis, Site, Verdict
 from forkpoint.model.world import name_ranks
 from forkpoint.redact import mask_secrets
-from forkpoint.report.escape import ascii_json, escape
+from forkpoint.report.escape import ascii_json, escape, map_texts
 from forkpoint.report.json_report import verdict_document
 from forkpoint.report.markdown import render_markdown, render_seen
-from forkpoint.report.masked_json import mask_document
 from forkpoint.sinks.notice import Notice, NoticeOrigin
 
 _MAX_SITES = 3
@@ -57,7 +56,7 @@ def describe_notice(
         readings=() if decided else tuple(map(_reading, verdict.hypotheses[:_MAX_READINGS])),
         next=tuple(map(_safe_text, verdict.next[:_MAX_NEXT])),
         seen=tuple(map(_safe_text, seen)),
-        document=ascii_json(mask_document(document), indent=2),
+        document=ascii_json(map_texts(document, mask_secrets), indent=2),
         markdown=mask_secrets(render_markdown(verdict, embed_source=embed_source) + render_seen(seen)),
     )
 

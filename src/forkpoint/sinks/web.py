@@ -35,7 +35,7 @@ def post_json(call: HttpCall, limit_s: float) -> object:
     headers = {"Content-Type": "application/json", "User-Agent": "forkpoint"} | dict(call.headers)
     request = urllib.request.Request(call.url, data, headers)  # noqa: S310 - the scheme was checked
     try:
-        with _opener().open(request, timeout=min(_TRY_S, limit_s)) as answer:
+        with urllib.request.build_opener(_NoRedirect()).open(request, timeout=min(_TRY_S, limit_s)) as answer:
             return _json(answer.read(_ANSWER))
     except urllib.error.HTTPError as error:
         with error:
@@ -66,10 +66,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
         del req, fp, code, msg, headers, newurl
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(_NoRedirect())
 
 
 def _of_status(error: urllib.error.HTTPError) -> SinkRefused | SinkUnreachable:

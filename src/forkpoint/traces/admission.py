@@ -148,7 +148,7 @@ class _Admission:
 
     def _agrees_with_none(self, at: int, peers: Traces) -> bool:
         compared = [_compare(self.kept[at], peer, self._tables) for peer in peers if peer.rank != self.kept[at].rank]
-        return any(c.differ for c in compared) and not any(c.equal for c in compared)
+        return any(differ for _, differ in compared) and not any(equal for equal, _ in compared)
 
     def keep_one_per_rank(self) -> None:
         found: list[tuple[int, str]] = []
@@ -166,7 +166,7 @@ class _Admission:
         wanted = [at for at, t in dumps.items() if t.file in self._choice.use]
         newest = (wanted or [max(copies, key=lambda at: (dumps[at].last_ns, dumps[at].entries, dumps[at].file))])[0]
         rest = [at for at in copies if at != newest]
-        agree = not any(_compare(dumps[newest], dumps[at], self._tables).differ for at in rest)
+        agree = not any(_compare(dumps[newest], dumps[at], self._tables)[1] for at in rest)
         rank, used = dumps[newest].rank, dumps[newest].file
         if agree or wanted or self._choice.everything:
             return [(at, f"a second, older or equal dump of rank {rank}; {used} is used") for at in rest]
@@ -293,21 +293,12 @@ def _other_run(at: int, main: Ints, traces: Traces) -> str:
     if max(before, after) <= _longest_timeout(traces) * _NS_PER_MS:
         return f"{OF_ANOTHER_RUN}: sequence numbers begin again between it and the judged dumps"
     which = "end {} before" if before > 0 else "begin {} after"
-    return f"{OF_ANOTHER_RUN}: its entries {which.format(_seconds(max(before, after)))} the judged ones"
+    apart = f"{max(before, after) / _NS:.1f} s"
+    return f"{OF_ANOTHER_RUN}: its entries {which.format(apart)} the judged ones"
 
 
-def _seconds(ns: int) -> str:
-    return f"{ns / _NS:.1f} s"
-
-
-class _Compared(Struct, frozen=True):
+def _compare(one: RankTrace, other: RankTrace, tables: Tables) -> tuple[int, int]:
     """How many of the slots that both dumps hold have the same call, and how many do not."""
-
-    equal: int
-    differ: int
-
-
-def _compare(one: RankTrace, other: RankTrace, tables: Tables) -> _Compared:
     groups = {(g.name, g.desc, g.members): g.collectives for g in other.groups if g.collectives}
     equal = differ = 0
     for group in one.groups:
@@ -318,7 +309,7 @@ def _compare(one: RankTrace, other: RankTrace, tables: Tables) -> _Compared:
         both = [tokens[seq] == token for seq, token in _tokens(theirs.blocks, tables).items() if seq in tokens]
         equal += sum(both)
         differ += len(both) - sum(both)
-    return _Compared(equal, differ)
+    return equal, differ
 
 
 def _tokens(blocks: Iterable[int], tables: Tables) -> dict[int, int]:

@@ -1,19 +1,15 @@
 """One dump as columns: a row of numbers per entry, and a table for each kind of value that repeats."""
 
 from array import array
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from forkpoint.errors import HostileInput
-from forkpoint.model.op import Frame, Signature, Stack
+from forkpoint.model.op import Frame, Ints, Signature, Stack
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One decoded dump: what every decoder returns.
-
-Ints = NDArray[np.int64]
 NO_FRAMES = -1
 """In `stack`: the entry has no `frames` key at all (an empty list of frames is a stack of its own)."""
 
@@ -99,14 +95,12 @@ class DumpColumns(Struct, frozen=True):
         return np.split(order, ends[:-1]) if self.groups else []
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Building the columns of one dump.
-
 ROW: Final = (
     "record_id", "collective_seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns",
     "stack", "group", "signature", "thread", "pg_id", "timeout_ms", "is_p2p", "state", "retired",
 )  # fmt: skip
-"""Order of the numbers in a row."""
+"""The columns of `DumpColumns`, in the order of the numbers in a row."""
+_NARROW: Final = {"is_p2p": np.bool_, "state": np.uint8, "retired": np.bool_}
 Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int]
 _CHUNK: Final = 1024
 
@@ -212,34 +206,13 @@ class Table:
     def columns(self, header: DumpHeader) -> DumpColumns:
         self._pack_rows()
         rows = np.concatenate([np.empty((0, len(ROW)), dtype=np.int64), *self._chunks])
-        column = {name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(ROW)}
-        group, groups = only_used(column["group"], tuple(self._groups))
-        signature, signatures = only_used(column["signature"], tuple(self._signatures))
-        stack, stacks = only_used(column["stack"], tuple(self._stack_list))
-        thread, threads = only_used(column["thread"], tuple(self._threads))
-        return DumpColumns(
-            header=header,
-            groups=groups,
-            signatures=signatures,
-            stacks=stacks,
-            threads=threads,
-            group=group,
-            signature=signature,
-            stack=stack,
-            thread=thread,
-            pg_id=column["pg_id"],
-            record_id=column["record_id"],
-            collective_seq=column["collective_seq"],
-            p2p_seq=column["p2p_seq"],
-            op_id=column["op_id"],
-            is_p2p=column["is_p2p"].astype(np.bool_),
-            state=column["state"].astype(np.uint8),
-            retired=column["retired"].astype(np.bool_),
-            created_ns=column["created_ns"],
-            started_ns=column["started_ns"],
-            completed_ns=column["completed_ns"],
-            timeout_ms=column["timeout_ms"],
-        )
+        column: dict[str, Any] = {name: np.ascontiguousarray(rows[:, place]) for place, name in enumerate(ROW)}
+        column["group"], groups = only_used(column["group"], tuple(self._groups))
+        column["signature"], signatures = only_used(column["signature"], tuple(self._signatures))
+        column["stack"], stacks = only_used(column["stack"], tuple(self._stack_list))
+        column["thread"], threads = only_used(column["thread"], tuple(self._threads))
+        narrow = {name: column[name].astype(kind) for name, kind in _NARROW.items()}
+        return DumpColumns(header, groups, signatures, stacks, threads, **(column | narrow))
 
 
 def only_used(column: Ints, values: tuple[T, ...]) -> tuple[Ints, tuple[T, ...]]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
 from forkpoint.model.layout import MAX_ITEMS
-from forkpoint.traces.columns import DumpColumns, DumpHeader, GroupConfig, GroupStatus, Table, only_used
+from forkpoint.traces.columns import ROW, DumpColumns, DumpHeader, GroupConfig, GroupStatus, Table, only_used
 from forkpoint.traces.entries import EntryReader, are_integers, is_list, parse_ranks
 from forkpoint.traces.fast import Layouts
 from forkpoint.traces.pickles import SPARE_CONTAINERS, Machine
@@ -336,20 +336,10 @@ def last_generation(columns: DumpColumns) -> DumpColumns:
     default = [g for g in made_again if columns.groups[g][1] == _DEFAULT]
     if default:  # destroying the default group destroys all others
         keep &= columns.pg_id >= newest[default].max()
-    rows = {name: getattr(columns, name)[keep] for name in columns.__struct_fields__ if _is_column(columns, name)}
-    kept = replace(columns, **rows)
+    kept = replace(columns, **{name: getattr(columns, name)[keep] for name in ROW})
     group, groups = only_used(kept.group, kept.groups)
     return replace(kept, group=group, groups=groups)
 
-
-def _is_column(columns: DumpColumns, name: str) -> bool:
-    return isinstance(getattr(columns, name), np.ndarray)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The entry points: what a file is, and its columns.
-
-__all__ = ["MAX_BYTES", "DumpColumns", "DumpHeader", "GroupConfig", "GroupStatus", "decode", "looks_like_dump"]
 
 MAX_BYTES = 64 << 20
 """Size limit of a file: 325,000 entries. The recorder keeps 2,000 by default."""

@@ -8,9 +8,6 @@ from forkpoint.errors import UnreadableInput
 from forkpoint.model.op import Signature, split_name
 from forkpoint.traces.columns import NO_FRAMES, Table
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Names as recorders write them: element types, states, lists of ranks as text.
-
 STATES: Final = {"scheduled": 0, "started": 1, "completed": 2}
 P2P_OPS: Final = frozenset({"send", "recv"})
 

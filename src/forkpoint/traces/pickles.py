@@ -27,8 +27,6 @@ STREAM_DEPTH: Final = 2
 
 _LENGTH1, _LENGTH4, _LENGTH8 = Struct("<B"), Struct("<I"), Struct("<Q")
 _U4 = _LENGTH4.unpack_from
-_I4 = Struct("<i").unpack_from
-_F8 = Struct(">d").unpack_from
 
 _BINGET: Final = 0x68
 _LONG_BINGET: Final = 0x6A
@@ -208,34 +206,22 @@ def _mark(m: Machine, pos: int) -> int:
     return pos
 
 
-def _none(m: Machine, pos: int) -> int:
-    m.stack.append(None)
-    return pos
+def _constant(value: object) -> Callable[[Machine, int], int]:
+    def push(m: Machine, pos: int) -> int:
+        m.stack.append(value)
+        return pos
+
+    return push
 
 
-def _true(m: Machine, pos: int) -> int:
-    m.stack.append(True)
-    return pos
+def _number(layout: Struct) -> Callable[[Machine, int], int]:
+    number_at, size = layout.unpack_from, layout.size
 
+    def push(m: Machine, pos: int) -> int:
+        m.stack.append(number_at(m.data, pos)[0])
+        return pos + size
 
-def _false(m: Machine, pos: int) -> int:
-    m.stack.append(False)
-    return pos
-
-
-def _binint(m: Machine, pos: int) -> int:
-    m.stack.append(_I4(m.data, pos)[0])
-    return pos + 4
-
-
-def _binint2(m: Machine, pos: int) -> int:
-    m.stack.append(m.data[pos] | m.data[pos + 1] << 8)
-    return pos + 2
-
-
-def _binfloat(m: Machine, pos: int) -> int:
-    m.stack.append(_F8(m.data, pos)[0])
-    return pos + 8
+    return push
 
 
 def _sized(length: Struct, limit: int, decode: Callable[[bytes], object]) -> Callable[[Machine, int], int]:
@@ -270,30 +256,17 @@ def _empty_list(m: Machine, pos: int) -> int:
     return pos
 
 
-def _empty_tuple(m: Machine, pos: int) -> int:
-    m.stack.append(())
-    return pos
-
-
-def _last(m: Machine, pos: int, count: int) -> int:
+def _tuple_of(count: int) -> Callable[[Machine, int], int]:
     """Makes a tuple of the topmost values."""
-    m.count_containers(1)
-    if len(m.stack) < count:
-        raise _damaged(pos, f"a tuple of {count} has too few values")
-    m.stack[-count:] = (tuple(m.stack[-count:]),)
-    return pos
 
+    def make(m: Machine, pos: int) -> int:
+        m.count_containers(1)
+        if len(m.stack) < count:
+            raise _damaged(pos, f"a tuple of {count} has too few values")
+        m.stack[-count:] = (tuple(m.stack[-count:]),)
+        return pos
 
-def _tuple1(m: Machine, pos: int) -> int:
-    return _last(m, pos, 1)
-
-
-def _tuple2(m: Machine, pos: int) -> int:
-    return _last(m, pos, 2)
-
-
-def _tuple3(m: Machine, pos: int) -> int:
-    return _last(m, pos, 3)
+    return make
 
 
 def _tuple(m: Machine, pos: int) -> int:
@@ -372,15 +345,17 @@ def _long_binput(m: Machine, pos: int) -> int:
     return pos + 4
 
 
+_CONSTANTS: Final = {0x4E: None, 0x88: True, 0x89: False, 0x29: ()}
 _HANDLERS: Final[dict[int, Callable[[Machine, int], int]]] = {
-    PROTO: _proto, FRAME: _frame, 0x28: _mark, 0x4E: _none, 0x88: _true, 0x89: _false,
-    0x4A: _binint, 0x4D: _binint2, 0x47: _binfloat,
+    **{code: _constant(value) for code, value in _CONSTANTS.items()},
+    PROTO: _proto, FRAME: _frame, 0x28: _mark,
+    0x4A: _number(Struct("<i")), 0x4D: _number(Struct("<H")), 0x47: _number(Struct(">d")),
     0x8A: _sized(_LENGTH1, MAX_INTEGER, _integer), 0x8B: _sized(_LENGTH4, MAX_INTEGER, _integer),
     0x8C: _sized(_LENGTH1, MAX_TEXT, _text), BINUNICODE: _sized(_LENGTH4, MAX_TEXT, _text),
     0x8D: _sized(_LENGTH8, MAX_TEXT, _text), 0x43: _sized(_LENGTH1, MAX_TEXT, bytes),
     0x42: _sized(_LENGTH4, MAX_TEXT, bytes), 0x8E: _sized(_LENGTH8, MAX_TEXT, bytes),
-    0x7D: _empty_dict, 0x5D: _empty_list, 0x29: _empty_tuple,
-    0x85: _tuple1, 0x86: _tuple2, 0x87: _tuple3, 0x74: _tuple,
+    0x7D: _empty_dict, 0x5D: _empty_list,
+    0x85: _tuple_of(1), 0x86: _tuple_of(2), 0x87: _tuple_of(3), 0x74: _tuple,
     0x61: _append, 0x65: _appends, 0x73: _setitem, _SETITEMS: _setitems,
     0x94: _memoize, 0x71: _binput, 0x72: _long_binput,
 }  # fmt: skip

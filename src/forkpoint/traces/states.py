@@ -7,9 +7,6 @@ from numpy.typing import NDArray
 from forkpoint.model.op import OpState
 from forkpoint.traces.columns import NO_FRAMES, DumpColumns, Ints
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Which rows of a dump are messages, and on which channel.
-
 
 class MessageRows(Struct, frozen=True):
     of_p2p: NDArray[np.bool_]

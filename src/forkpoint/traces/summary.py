@@ -33,9 +33,6 @@ from forkpoint.model.trace import RECENT, RECENT_CALLS, RECENT_MESSAGES
 from forkpoint.traces.columns import NO_FRAMES, DumpColumns, GroupStatus
 from forkpoint.traces.states import MessageRows, infer_states, leaves_out, message_rows, omitted_markers
 
-# ---------------------------------------------------------------------------------------------------------------------
-# DumpColumns -> record: the summary of one dump. Later stages never see single rows.
-
 STATES = tuple(OpState)
 DONE = STATES.index(OpState.COMPLETED)
 ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single", "all_to_allv"})
@@ -342,10 +339,6 @@ def _volumes(columns: DumpColumns, rows: Ints) -> bytes:
     return pack_ints(columns.collective_seq[rows]) + pack_ints(sent[picked]) + pack_ints(received[picked])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# DumpColumns -> every op in a dump. Only exports need them: the stages work on summaries.
-
-
 class HeldTrack(Struct, frozen=True):
     """One group's collectives, or one channel's messages, in order of issue."""
 
@@ -361,7 +354,7 @@ class HeldTrack(Struct, frozen=True):
 
 
 def held_tracks(columns: DumpColumns, rank: int, newest: int) -> Iterator[HeldTrack]:
-    """Ops among the rank's `newest` entries, with the same numbers as in its trace."""
+    """For exports; the stages work on records. Ops among the rank's `newest` entries, with the same numbers as in its trace."""
     messages = message_rows(columns)
     no_tokens = np.zeros(0, np.uint64)
     dump = DumpRows(

@@ -21,8 +21,8 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.diverge.counted import find_counted_waits
 from forkpoint.diverge.replicas import Replicas
+from forkpoint.diverge.skipped import find_counted_waits
 from forkpoint.evidence.stacks.shapes import find_last_call
 from forkpoint.judge.facts.blame import TIMEOUTS, cut_off, is_connecting, uses_gloo
 from forkpoint.judge.facts.calls import may_differ_unseen

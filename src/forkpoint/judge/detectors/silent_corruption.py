@@ -114,9 +114,9 @@ def _of_vote(vote: Vote, first: FirstOutOfLine | None, incident: Incident) -> Fi
     if vote.kind is DesyncKind.SOFTWARE:
         return _finding(f"{_describe(vote)}; {_why(vote)}", vote.odd, STRONG, Action.FIX_CODE, cited, _software(vote))
     second: list[Signal] = []
-    if vote.kind is DesyncKind.HARDWARE and len(vote.odd) == 1:
+    if vote.kind is DesyncKind.SUSPECTED_HARDWARE and len(vote.odd) == 1:
         second = [*_signals_of_device(vote.odd[0], incident), *_signal_before(vote, first, incident)]
-    sure = STRONG if vote.kind is DesyncKind.HARDWARE and not vote.disputed else LIKELY
+    sure = STRONG if vote.kind is DesyncKind.SUSPECTED_HARDWARE and not vote.disputed else LIKELY
     good = f"from step {vote.equal_until[1]} or earlier" if vote.equal_until else f"from before step {vote.step}"
     told = _describe(vote) if second else f"{_describe(vote)}; {_why(vote)}"
     return _of_device(told, (good, vote.odd), sure, cited, second)
@@ -181,7 +181,11 @@ def _headlines(vote: Vote) -> tuple[str, ...]:
     why = first_words(_why(vote).partition(" (")[0].partition(";")[0].rpartition(": ")[2])
     software = vote.kind is DesyncKind.SOFTWARE
     reason = (
-        f"; {why}" if software and why else "; its hardware is suspected" if vote.kind is DesyncKind.HARDWARE else ""
+        f"; {why}"
+        if software and why
+        else "; its hardware is suspected"
+        if vote.kind is DesyncKind.SUSPECTED_HARDWARE
+        else ""
     )
     first = first_words(vote.mismatches[0].what)
     where = f" ({first})" if first and " " in first and len(vote.mismatches) == 1 else ""

@@ -18,9 +18,6 @@ from forkpoint.model.trace import Track
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import ProcessGroup
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Ops by number, with letters that fit into a cell.
-
 MAX_OPS = 254
 """One byte per column: 254 is `other`, 255 is no op at all."""
 _OTHER = OpName("other", "??")
@@ -224,9 +221,6 @@ def _ops(usual: Tokens, tables: Tables, ops: OpNames) -> Bytes:
     numbers = [ops.number(tables.signatures[int(t)][0].op) if t else NO_OP for t in tokens]
     return np.array(numbers, np.uint8)[which] if len(usual) else np.zeros(0, np.uint8)
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Groups and channels -> GroupPictures: how far each member got, and the heat map of its ops.
 
 MAX_COLUMNS = 4096
 """Per group, the last ones: a screen shows no more, and a ring buffer rarely holds more of one group."""

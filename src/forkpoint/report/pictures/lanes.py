@@ -18,9 +18,6 @@ from forkpoint.model.trace import Track
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.pictures.groups import cell_of, letters_of
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One lane per cohort: what its ranks did in the slots around the divergence.
-
 MAX_LANES = 6
 _BEFORE, _AFTER = 6, 5
 _MAX_SLOTS = 24
@@ -211,9 +208,6 @@ def _key(one: _Cell, divergence: Divergence, *, waits: bool, is_suspect: bool) -
     forked = divergence.seq is not None and one.cell.seq >= divergence.seq
     return match, stack if forked else None
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which ranks arrive last, for a table of the page.
 
 MAX_ROWS = 40
 MAX_LAST = 4

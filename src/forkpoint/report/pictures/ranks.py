@@ -16,9 +16,6 @@ from forkpoint.model.picture import Axis, Bytes, RankState, Shorts, Words
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.verdict import Cause, Verdict
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Where each rank ran, as far as lines of NCCL or a launcher say.
-
 _MAX_LOCAL = np.iinfo(np.int16).max
 
 

@@ -1,30 +1,21 @@
-"""The services that can be notified, one file each."""
+"""The services that can be notified."""
 
 from typing import Final
 
-from forkpoint.sinks.services import (
-    command,
-    email,
-    github,
-    mlflow,
-    otel,
-    pagerduty,
-    slack,
-    teams,
-    wandb,
-    webhook,
-)
+from forkpoint.sinks.services import command, email, github, otel
+from forkpoint.sinks.services.posted import PAGERDUTY, SLACK, TEAMS, WEBHOOK
+from forkpoint.sinks.services.trackers import MLFLOW, WANDB
 from forkpoint.sinks.sink import Sink
 
 SINKS: Final[tuple[Sink, ...]] = (
-    slack.SINK,
-    teams.SINK,
-    pagerduty.SINK,
+    SLACK,
+    TEAMS,
+    PAGERDUTY,
     email.SINK,
     github.SINK,
-    webhook.SINK,
+    WEBHOOK,
     command.SINK,
     otel.SINK,
-    mlflow.SINK,
-    wandb.SINK,
+    MLFLOW,
+    WANDB,
 )

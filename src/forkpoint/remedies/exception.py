@@ -1,19 +1,22 @@
-"""Raise an exception on all ranks if it is raised on one.
+"""An exception that only some ranks see, and that is caught.
 
-The call that raises goes through a small function in which ranks agree, so all of them raise at the same place, enter
-the same handler, and skip the same step. What the others did in that step is lost. Only if the call that raises is
-known, does not communicate, and is reached by all ranks.
+Probe: one line at the top of the handler ends the rank that caught the exception and names it; Python shows the exception
+above. Other ranks do not enter the handler.
+
+Fix: the call that raises goes through a small function in which ranks agree, so all of them raise at the same place, enter
+the same handler, and skip the same step. What the others did in that step is lost. Only if the call that raises is known,
+does not communicate, and is reached by all ranks.
 """
 
 import ast
 import builtins
 from collections.abc import Iterator
 
-from forkpoint.model.verdict import Fix
-from forkpoint.remedies.edit import definitions, free_name, handed_over
+from forkpoint.model.verdict import Fix, Probe
+from forkpoint.remedies.edit import free_name, handed_over, line_before
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.snippets import RAISE_TOGETHER, agreement
-from forkpoint.remedies.together import come_together
+from forkpoint.remedies.snippets import RAISE_TOGETHER, agreement, torch_names
+from forkpoint.remedies.together import meet
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Class, Function, spelled
@@ -27,7 +30,21 @@ _TAKES_TEXT = frozenset({
 """Exceptions of Python and torch that take one message."""
 
 
-def offer(fork: Fork, scene: Scene) -> Fix | None:
+def end_where_caught(fork: Fork, scene: Scene) -> Probe | None:
+    handler = fork.node
+    if fork.kind is not ForkKind.CAUGHT or not isinstance(handler, ast.ExceptHandler):
+        return None
+    module = fork.function.module
+    caught = spelled(handler.type) if handler.type else None
+    named = f"`{caught}`" if caught else "an exception"
+    dist = torch_names(module).dist_anywhere
+    says = f"caught {named} ({scene.where(module, handler)}) and would go on without the others"
+    text = f'raise BaseException(f"forkpoint probe: rank {{{dist}.get_rank()}} {says}")  # forkpoint probe'
+    title = f"End the rank that catches {named} immediately, instead of letting it continue without the others."
+    return scene.probe(title, module, handler, [line_before(handler.body[0], text, module)])
+
+
+def raise_together(fork: Fork, scene: Scene) -> Fix | None:
     handler = fork.node
     if fork.kind is not ForkKind.CAUGHT or not isinstance(handler, ast.ExceptHandler) or not scene.in_default_group:
         return None
@@ -41,18 +58,16 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     call, function = next(iter(sites))
     module = function.module
     known = {*module.imports, *module.classes, *dir(builtins)}
-    if error.partition(".")[0] not in known or not come_together(call, function, scene.analysis):
+    if error.partition(".")[0] not in known or not meet(call, function, scene.analysis, equally_often=True):
         return None
     agreed, name = agreement("any_rank", module, ""), free_name("raise_together", module)
     texts = [agreed.text, RAISE_TOGETHER.format(name=name, agree=agreed.name)]
-    edits = handed_over(call, f"{name}({error}", module)
-    patch = scene.patch(module, [definitions(module, texts), *edits]) if edits else None
     text, where = shortened(module.source(call)), scene.where(module, call)
     title = (
         f"Raise `{error}` on all ranks if `{text}` ({where}) raises it on one: all of them skip the step, and the work of "
         "the others in it is lost."
     )
-    return Fix(title, patch) if patch else None
+    return scene.fix(title, module, handed_over(call, f"{name}({error}", module), texts)
 
 
 def _raising(

@@ -39,7 +39,7 @@ _WORDS = {
 }
 
 
-def offer(fork: Fork, scene: Scene) -> Fix:
+def fix_in_words(fork: Fork, scene: Scene) -> Fix:
     where = scene.where(fork.function.module, fork.node)
     step = f" of {shortened(last_word(fork.step.call))}()" if fork.step else ""
     return Fix(_words(fork, scene).format(where=where, step=step, function=f"{fork.function.short}()"))

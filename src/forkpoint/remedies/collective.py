@@ -1,22 +1,29 @@
-"""Move a collective out of a branch that only some ranks take.
+"""A collective that only some ranks reach.
 
-Every rank makes the call before the branch, and the branch uses the result. Only if the call does not depend on anything
-else in the branch. A call whose result is not used is moved as a whole, unless it seems to write something, which must
-not happen on all ranks.
+Probe: one line before the call compares the step, and the shape and type of the argument, over the store. Waiting ranks name
+those that do not arrive within ten seconds.
+
+Fix: every rank makes the call before the branch, and the branch uses the result. Only if the call does not depend on anything
+else in the branch. A call whose result is not used is moved as a whole, unless it seems to write something, which must not
+happen on all ranks.
 """
 
 import ast
+from collections.abc import Iterator
 
-from forkpoint.model.verdict import Fix
-from forkpoint.remedies.edit import TextEdit, end_of, free_name, indent_of, insertion, replacement
+from forkpoint.model.incident import PartingKind, Role
+from forkpoint.model.verdict import Fix, Probe
+from forkpoint.remedies.edit import TextEdit, end_of, free_name, indent_of, insertion, line_before, replacement
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.together import asks_for_rank, come_together, is_paired
+from forkpoint.remedies.snippets import SAME
+from forkpoint.remedies.together import asks_for_rank, is_paired, meet
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.bridge.fork import Fork, ForkKind
-from forkpoint.source.code import Function, Module
-from forkpoint.source.syntax import ancestors, last_word, names_in, names_set_in, shortened
+from forkpoint.source.code import Function, Module, spelled
+from forkpoint.source.syntax import ancestors, last_word, names_in, names_set_in, shortened, statement_of
 
+_KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.CAUGHT, ForkKind.HELD})
 _KEPT = (
     ast.Call | ast.keyword | ast.Attribute | ast.Subscript | ast.BinOp | ast.UnaryOp | ast.Tuple | ast.List | ast.Dict
     | ast.JoinedStr | ast.FormattedValue | ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign
@@ -30,7 +37,60 @@ _DEPTH = 4
 _LOGGING = frozenset({"debug", "info", "warning", "error", "print", "log"})
 
 
-def offer(fork: Fork, scene: Scene) -> Fix | None:
+def see_who_arrives(fork: Fork, scene: Scene) -> Probe | None:
+    place = _missed(fork, scene) or _waited_in(scene)
+    if fork.kind not in _KINDS or place is None or scene.members is None or is_paired(fork, scene.analysis):
+        return None
+    call, function = place
+    statement = statement_of(call, function)
+    if statement is None or not meet(call, function, scene.analysis, but_for=fork.node):
+        return None
+    module = function.module
+    what = f"{last_word(call)} ({scene.where(module, statement)})"
+    itself = scene.analysis.communication.api(call, function) is not None
+    passed = spelled(call.args[0]) if call.args and itself else None
+    values = ", ".join([*_counters(call, function), *([passed] if passed else [])])
+    text = f"_forkpoint_same({what!r}, [{values}]{scene.members})  # forkpoint probe"
+    title = f"Check before {last_word(call)} which ranks reach it: those that are missing after ten seconds are named."
+    return scene.probe(title, module, statement, [line_before(statement, text, module)], [SAME])
+
+
+def _missed(fork: Fork, scene: Scene) -> tuple[ast.Call, Function] | None:
+    """The call that the fork skips: in a loop with a counter, if there is one, else the collective itself."""
+    step = fork.step
+    if step is None or step.reach.api.kind is not ApiKind.COLLECTIVE:
+        return None
+    deeper = scene.analysis.communication.path(step.reach)
+    if not deeper or list(_counters(step.call, fork.function)):
+        return step.call, fork.function
+    return deeper[-1][1], deeper[-1][0]
+
+
+def _waited_in(scene: Scene) -> tuple[ast.Call, Function] | None:
+    """The collective in which the others wait, according to their stacks."""
+    absent = scene.divergence is not None and scene.divergence.how is PartingKind.ABSENCE
+    cohorts = scene.divergence.cohorts if scene.divergence and absent else ()
+    for frame in (f for c in cohorts if c.role is Role.WAITING for f in c.stack or ()):
+        module = scene.analysis.program.module_at(frame.filename)
+        for function in module.functions.values() if module else ():
+            for call in function.calls:
+                api = scene.analysis.communication.api(call, function)
+                if api is not None and api.kind is ApiKind.COLLECTIVE and call.lineno == frame.line:
+                    return call, function
+    return None
+
+
+def _counters(node: ast.AST, function: Function) -> Iterator[str]:
+    """Loop counters around it, outermost last."""
+    for outer, _ in ancestors(node, function):
+        if isinstance(outer, ast.For) and isinstance(outer.iter, ast.Call):
+            counted = last_word(outer.iter)
+            target = outer.target.elts[0] if isinstance(outer.target, ast.Tuple) else outer.target
+            if counted in {"range", "enumerate"} and isinstance(target, ast.Name) and target.id != "_":
+                yield target.id
+
+
+def call_on_all_ranks(fork: Fork, scene: Scene) -> Fix | None:
     branch, step = fork.node, fork.step
     if fork.kind is not ForkKind.SKIPPED or not isinstance(branch, ast.If) or step is None:
         return None
@@ -38,11 +98,10 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     statement = _statement_in(branch, fork)
     if indent is None or statement is None or not _is_safe(branch, statement, fork, scene.analysis):
         return None
-    edits = _edits(branch, statement, step.call, indent, module)
-    patch = scene.patch(module, edits) if edits else None
     text, where = shortened(module.source(step.call)), scene.where(module, step.call)
     moved = "out of the branch" if _ignores_result(statement) else "before the branch, which uses the result"
-    return Fix(f"Let every rank call `{text}` ({where}), {moved}.", patch) if patch else None
+    edits = _edits(branch, statement, step.call, indent, module)
+    return scene.fix(f"Let every rank call `{text}` ({where}), {moved}.", module, edits)
 
 
 def _is_safe(branch: ast.If, statement: ast.stmt, fork: Fork, analysis: Analysis) -> bool:
@@ -55,7 +114,7 @@ def _is_safe(branch: ast.If, statement: ast.stmt, fork: Fork, analysis: Analysis
     if _ignores_result(statement) and _writes(step.reach.through, analysis):
         return False
     by_rank = asks_for_rank(branch.test, function, analysis) and not is_paired(fork, analysis)
-    return by_rank and come_together(branch, function, analysis)
+    return by_rank and meet(branch, function, analysis, equally_often=True)
 
 
 def _statement_in(branch: ast.If, fork: Fork) -> ast.stmt | None:

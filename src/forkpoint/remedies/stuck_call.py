@@ -1,13 +1,13 @@
-"""End a rank that is stuck in one call, and print its stacks.
+"""A call in which a rank is stuck.
 
-The call goes through a timer that needs neither the other ranks nor the GIL. After ten seconds the stuck rank prints
+Probe: the call goes through a timer that needs neither the other ranks nor the GIL. After ten seconds the stuck rank prints
 the stacks of all its threads and ends, so the failure is on the right rank.
 """
 
 import ast
 
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.edit import definitions, handed_over
+from forkpoint.remedies.edit import handed_over
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import WITHIN
 from forkpoint.source.analysis import Analysis
@@ -18,18 +18,16 @@ from forkpoint.source.syntax import ancestors, last_word, shortened
 _DEPTH = 3
 
 
-def offer(fork: Fork, scene: Scene) -> Probe | None:
+def end_when_stuck(fork: Fork, scene: Scene) -> Probe | None:
     held = _held_call(fork.node, fork.function, scene.analysis, _DEPTH) if fork.kind is ForkKind.HELD else None
     if held is None:
         return None
     call, function = held
     module = function.module
-    where, text = scene.where(module, call), shortened(module.source(call))
-    what = f"`{text}` ({where})"
-    edits = handed_over(call, f"_forkpoint_within({what!r}", module)
-    patch = scene.patch(module, [definitions(module, [WITHIN]), *edits]) if edits else None
+    text = shortened(module.source(call))
+    what = f"`{text}` ({scene.where(module, call)})"
     title = f"Limit `{text}` to ten seconds: a rank that takes longer prints its stacks and ends."
-    return Probe(title, where, patch) if patch else None
+    return scene.probe(title, module, call, handed_over(call, f"_forkpoint_within({what!r}", module), [WITHIN])
 
 
 def _held_call(node: ast.AST, function: Function, analysis: Analysis, depth: int) -> tuple[ast.Call, Function] | None:

@@ -1,23 +1,152 @@
-"""The recorder of one rank: what the training loop calls, the last steps, and the file they are written to."""
+"""Records each rank's gradients before reduction, for the last steps, and writes them to a file when something goes wrong.
+
+    rec = forensics.record(model)
+    for x, y, indices in loader:
+        loss = cross_entropy(model(x), y)
+        rec.before_reduction(loss=loss, data=indices)
+        loss.backward()
+        optimizer.step()
+        rec.step()
+
+See docs/forensics.md for what it costs and what it cannot see.
+"""
 
 import atexit
 import json
 import math
-import os
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.utils.hooks import RemovableHandle
 
 from forkpoint.errors import UsageError
 from forkpoint.model.values import FORENSICS_SCHEMA, Spread, spread_of_losses, spread_of_norms
-from forkpoint.replicas.forensics.gradients import LARGEST, NONFINITE, NORM, GradientMeter, group_places
+from forkpoint.replicas.items import clean
+from forkpoint.replicas.watcher import journal_folder
+
+__all__ = ["Recorder", "record"]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parameters by layer: a record per tensor would be long, one for the whole model would not say where.
+
+
+def layer_group(name: str) -> str:
+    """Up to its first number, or else its first part: `layers.3` of `layers.3.attn.wq.weight`, `embed` of `embed.weight`."""
+    parts = name.split(".")
+    numbered = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
+    return ".".join(parts[: numbered + 1])
+
+
+def group_places(names: Sequence[str]) -> dict[str, list[int]]:
+    """Layer group -> the indexes of its tensors in `names`, in the order of the model."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(layer_group(name), []).append(place)
+    return places
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Gradients before they are combined with those of other ranks: norm, largest element and number of NaN or infinite elements.
+#
+# A post-accumulate hook runs before the reducer of DistributedDataParallel sees the gradient: torch calls it inside the
+# accumulation, and the reducer's hook after it. So it sees what this rank alone computed, even if gradients are views into
+# the reducer's buckets; with micro-batches it sees their sum. The parameters of FSDP2 are shards that never get a
+# gradient; the whole parameters exist from a module's first forward on, so they are hooked there. tests/forensics checks
+# all three on real ranks.
+#
+# Each tensor is measured at once, not with its layer group: as soon as a bucket is full, reducing it overwrites its
+# gradients.
+
+NORM, LARGEST, NONFINITE = range(3)
+"""Columns of the measurements."""
+
+
+class GradientMeter:
+    """Measures while `wanted` returns True. Results stay on the device: nothing here waits for them."""
+
+    def __init__(self, model: nn.Module, wanted: Callable[[], bool]) -> None:
+        self.names: list[str] = []
+        self._wanted = wanted
+        self._model = model
+        self._measured: dict[int, Tensor] = {}
+        """Index of the tensor -> its three numbers, in the order of backward."""
+        self._named: set[int] = set()
+        self._hooked: set[int] = set()
+        self._handles: list[RemovableHandle] = []
+        for prefix, module in model.named_modules():
+            self._hook_module(prefix, module)
+
+    def take(self) -> tuple[Tensor, list[int]]:
+        """The measurements since the last call, one row per tensor, and the indexes in the order of backward.
+
+        A tensor without a gradient has zeros.
+        """
+        measured, self._measured = self._measured, {}
+        device = next(iter(measured.values())).device if measured else torch.device("cpu")
+        none = torch.zeros(3, device=device)
+        rows = [measured.get(place, none) for place in range(len(self.names))]
+        return (torch.stack(rows) if rows else torch.zeros(0, 3)), list(measured)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _hook_module(self, prefix: str, module: nn.Module) -> None:
+        places: dict[str, int] = {}
+        for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) not in self._named and parameter.requires_grad:
+                self._named.add(id(parameter))
+                places[name] = len(self.names)
+                self.names.append(clean(f"{prefix}.{name}" if prefix else name))
+        if any(isinstance(getattr(module, name), DTensor) for name in places):
+            self._handles.append(module.register_forward_pre_hook(partial(self._hook_whole, places)))
+        else:
+            self._hook_parameters(module, places)
+
+    def _hook_whole(self, places: dict[str, int], module: nn.Module, _arguments: Any) -> None:
+        """FSDP2 has put the whole parameters into the module; they stay the same objects from step to step."""
+        fresh = {name: place for name, place in places.items() if id(getattr(module, name)) not in self._hooked}
+        self._hooked.update(id(getattr(module, name)) for name in fresh)
+        self._hook_parameters(module, fresh)
+
+    def _hook_parameters(self, module: nn.Module, places: dict[str, int]) -> None:
+        for name, place in places.items():
+            hook = partial(self._measure, place)
+            self._handles.append(getattr(module, name).register_post_accumulate_grad_hook(hook))
+
+    def _measure(self, place: int, parameter: Tensor) -> None:
+        if parameter.grad is None or not self._wanted() or not getattr(self._model, "require_backward_grad_sync", True):
+            return  # inside DDP's no_sync more is added later
+        gradient: Tensor = parameter.grad
+        local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+        self._measured.pop(place, None)
+        self._measured[place] = measure(local.detach())
+
+
+def measure(tensor: Tensor) -> Tensor:
+    """Its norm, largest absolute element and number of elements that are NaN or infinite.
+
+    Reads it twice, and on a GPU a third time (with a copy) to count, since the host does not know whether there are any.
+    """
+    if tensor.numel() == 0:
+        return torch.zeros(3, device=tensor.device)
+    sizes = tensor.abs() if tensor.is_complex() else tensor
+    norm = torch.linalg.vector_norm(sizes, dtype=torch.float32)
+    least, most = torch.aminmax(sizes)  # faster than the infinity norm, and it also propagates NaN
+    largest = torch.maximum(-least, most).float()
+    if not tensor.is_cuda and largest.isfinite():
+        return torch.stack([norm, largest, torch.zeros(())])
+    return torch.stack([norm, largest, (sizes - sizes).count_nonzero().float()])  # x - x is 0 for all others
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The last steps of this rank, and whether the newest one is worth recording.
@@ -30,7 +159,7 @@ class Step:
     step: int
     loss: float | None
     measured: Tensor
-    """A row per tensor: see gradients.py."""
+    """A row per tensor, with the columns NORM, LARGEST and NONFINITE."""
     order: list[int]
     """Indexes of tensors in the order of backward."""
     data: list[int]
@@ -119,7 +248,7 @@ def step_line(step: Step, groups: Mapping[str, Sequence[int]], names: Sequence[s
     if step.loss is not None:
         told["loss"] = _number(step.loss)
     told["norm"] = [_number(float(part[:, NORM].double().norm())) for part in parts]
-    told["max"] = [_number(_largest(part)) for part in parts]
+    told["max"] = [_number(float(part[:, LARGEST].max())) for part in parts]  # NaN if there is one
     told["nonfinite"] = [int(part[:, NONFINITE].double().sum()) for part in parts]
     if step.first_nonfinite is not None:
         told["first_nonfinite"] = names[step.first_nonfinite]
@@ -137,29 +266,14 @@ def trigger_line(step: Step, odd: Odd, names: Sequence[str]) -> str:
     return json.dumps(told)
 
 
-def _largest(part: Tensor) -> float:
-    return float(part[:, LARGEST].max())  # NaN if there is one
-
-
 def _number(value: float) -> float | str:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else str(value)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The recorder of one rank: what the training loop calls.
-
-FOLDER_VARIABLE: Final = "FORKPOINT_REPLICAS_DIR"
 _MOST_INDICES: Final = 256
 """Indexes of a step's batch that are kept; the others are counted."""
 _MOST_TRIGGERS: Final = 50
 """A run that stays broken would write every step; after this many triggers the ring is written only at exit."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordRhythm:
-    every: int
-    ring: int
-    first_step: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,23 +300,22 @@ def record(
     """
     if every < 1 or ring < 1:
         raise UsageError(f"forensics.record: every={every} and ring={ring} must be at least 1")
-    target = Path(folder or os.environ.get(FOLDER_VARIABLE) or "forkpoint-replicas")
-    recorder = Recorder(model, RecordRhythm(every, ring, first_step), target)
+    recorder = Recorder(model, every, ring, first_step, journal_folder(folder))
     atexit.register(recorder.write)
     return recorder
 
 
 class Recorder:
-    def __init__(self, model: nn.Module, rhythm: RecordRhythm, folder: Path) -> None:
-        self._every = rhythm.every
-        self._step = rhythm.first_step
+    def __init__(self, model: nn.Module, every: int, ring: int, first_step: int, folder: Path) -> None:
+        self._every = every
+        self._step = first_step
         self._losses: list[Tensor] = []
         self._data: list[Tensor] = []
         self._samples = 0
         self._meter = GradientMeter(model, self._is_due)
         self._groups = group_places(self._meter.names)
         self._copying: deque[_Copying] = deque()
-        self._ring = Ring(rhythm.ring)
+        self._ring = Ring(ring)
         self._triggers = 0
         self._begun = False
         self._written = -1
