@@ -208,7 +208,7 @@ What this does not tell:
 
 ## On jobs that it had not seen
 
-Thirteen times somebody who has not read the engine recorded incidents, with files missing, cut or foreign, many with logs and a few stacks
+Sixteen times somebody who has not read the engine recorded incidents, with files missing, cut or foreign, many with logs and a few stacks
 alone, and wrote down the truth. The score at first sight is what to expect of yours; "since" is after what they showed was mended, and is
 in sample. The recordings are not part of the repository.
 
@@ -227,6 +227,9 @@ in sample. The recordings are not part of the repository.
 | 14 with gloo: meshes, pipelines, experts, learners and actors, often logs alone | 4 | 2 | 7 (7) | 1 | 0 | 7 |
 | 12 with NCCL: Megatron-like, FSDP2, frameworks, experts, pipelines of 4 to 8 ranks | 5 | 0 | 6 (5) | 0 | 1 | 5 |
 | 20 with gloo, after what the three above showed was mended (before that: 4 right, 1 other cause) | 5 | 3 | 11 (9) | 1 | 0 | 7 |
+| 14 with gloo: torchrun, Accelerate, Trainer, Lightning, FSDP2, `forkpoint run`, pods, two nodes; mostly logs alone | 4 | 0 | 9 (6) | 1 | 0 | 11 |
+| 14 with gloo: own pipelines, meshes, experts, learners and actors; merged consoles, stacks named by process | 2 | 3 | 9 (4) | 0 | 0 | 8 |
+| 14 with gloo, after what the two above showed was mended (before that: the same, 4 in the first two) | 5 | 0 | 8 (5) | 0 | 1 | 11 |
 
 Undecided means that the report says so, with the readings that are left and what would decide.
 """

@@ -169,3 +169,50 @@ def test_what_two_dumps_of_a_rank_show_of_its_way_is_told(tmp_path: Path) -> Non
 
     assert {one.rank: one.behind for one in capture.set_aside} == {0: 4, 1: 5, 2: 6, 3: 7}
     assert "each rank 4 or more between its two dumps" in forkpoint.diagnose(capture).summary
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A launcher that was told to stop.
+
+STOPPED = (
+    "W1119 23:33:{second:02}.014000 5761 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 5761 got signal: 15\n"
+)
+
+
+def _stopped(folder: Path, second: int, *, failed: str = "", times: bool = True) -> Verdict:
+    """Two ranks print every second until 23:33:20; then the launcher is told to stop."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = "[23:33:{:02}]" if times else "[run {}]"
+    lines = "".join(f"{stamp.format(at)} [rank {at % 2}] step {at} loss 0.1\n" for at in range(5, 21))
+    (folder / "console.log").write_text(lines + failed + STOPPED.format(second=second))
+    return forkpoint.diagnose(forkpoint.read([str(folder)]))
+
+
+def test_a_job_that_printed_until_its_launcher_was_told_to_stop_was_well(tmp_path: Path) -> None:
+    verdict = _stopped(tmp_path, 21)
+
+    assert (verdict.cause, verdict.suspects) == (Cause.HEALTHY, ())
+
+
+@for_each(
+    ("what", "given"),
+    [
+        ("it had been silent for long", {"second": 55}),
+        ("it prints no times", {"second": 21, "times": False}),
+        ("a rank had failed", {"second": 21, "failed": raised(1, CLOSED)}),
+    ],
+)
+def test_a_job_that_may_have_hung_before_it_was_stopped_is_not_called_well(
+    tmp_path: Path, what: str, given: dict[str, object]
+) -> None:
+    verdict = _stopped(tmp_path / what, **given)  # type: ignore[arg-type]
+
+    assert verdict.cause is Cause.INCONCLUSIVE
+
+
+def test_a_stop_before_any_failure_is_told_as_what_it_may_mean(tmp_path: Path) -> None:
+    verdict = _stopped(tmp_path, 55)
+
+    assert verdict.hypotheses[0].cause is Cause.HEALTHY
+    assert "stood still until somebody stopped it" in verdict.hypotheses[0].says

@@ -11,6 +11,9 @@ import pytest
 
 import forkpoint
 from forkpoint.model.verdict import Cause, Symptom, Verdict
+from looping import for_each
+from texts import CLOSED, TIMED_OUT, logs, raised
+from texts import diagnose as diagnose_files
 
 TIMEOUT = (
     "[rank{rank}]:[E513 13:25:57.1 ProcessGroupNCCL.cpp:607] {group}Watchdog caught collective operation timeout: "
@@ -196,3 +199,43 @@ def test_logs_that_say_how_many_ranks_there_are_let_the_last_one_be_missed(tmp_p
 
     assert verdict.coverage.ranks == 4
     assert "ranks 1-3 did not mention it" in verdict.summary
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A rank that came when the others had given up, by the times in its own log.
+
+LATE = """\
+2026-11-19 23:35:22 INFO it=80 loss=0.3
+2026-11-19 23:35:{second} INFO uploaded 47 parts
+"""
+
+
+def _uploads(folder: Path, second: int, *, alone: bool = True, place: int = 40) -> Verdict:
+    """Ranks 1 and 3 gave up after 15 s, rank 0 came to the same line later; nothing of rank 2 was given. `alone`: only rank 0 prints
+    that it uploads.
+    """
+    others = LATE if not alone else LATE.splitlines()[0] + "\n"
+    said = {rank: others.format(second="24") + raised(rank, TIMED_OUT) for rank in (1, 3)}
+    said[0] = "world_size=4\n" + LATE.format(second=second) + raised(0, CLOSED, ("/job/train.py", place, "main"))
+    return diagnose_files(folder, logs(said))
+
+
+def test_a_rank_that_worked_alone_for_longer_than_the_timeout_came_too_late_whatever_others_did(tmp_path: Path) -> None:
+    verdict = _uploads(tmp_path, 46)
+
+    assert (verdict.cause, verdict.suspects) == (Cause.STRAGGLER, (0,))
+    assert "24 s of work" in verdict.summary
+
+
+@for_each(
+    ("what", "given"),
+    [
+        ("for less than the timeout", {"second": 30}),
+        ("all print such a line", {"second": 46, "alone": False}),
+        ("it failed elsewhere", {"second": 46, "place": 50}),
+    ],
+)
+def test_a_rank_that_need_not_have_been_late_is_not_named(tmp_path: Path, what: str, given: dict[str, int]) -> None:
+    (tmp_path / what).mkdir()
+
+    assert _uploads(tmp_path / what, **given).suspects == ()

@@ -144,3 +144,22 @@ def test_a_key_that_was_waited_for_after_calls_were_recorded_is_no_rank_that_nev
     event = LogEvent(LogKind.STORE, "log_0", 9, 0, "wait timeout", exception="DistStoreError", details=(("keys", KEY),))
 
     assert forkpoint.diagnose(job.capture(events=(event,))).cause is not Cause.NEVER_JOINED
+
+
+def test_what_an_agent_counts_are_nodes_and_no_ranks(tmp_path: Path) -> None:
+    agent = "/opt/venv/lib/python3.11/site-packages/torch/distributed/elastic/agent/server/api.py"
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/opt/venv/bin/torchrun", line 10, in <module>',
+        "    sys.exit(main())",
+        f'  File "{agent}", line 528, in _rendezvous',
+        "    rdzv_info = spec.rdzv_handler.next_rendezvous()",
+        "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 2/3 clients joined.",
+    ]
+    for node in (0, 2):
+        (tmp_path / f"journal-n{node}.txt").write_text("\n".join(lines) + "\n")
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.NEVER_JOINED, ())
+    assert "not all nodes" in verdict.summary.lower()

@@ -60,3 +60,46 @@ def test_another_checkpoint_is_told_where_a_log_is_lost(tmp_path: Path) -> None:
 
     assert (verdict.cause, verdict.suspects) == (Cause.INCONCLUSIVE, ())
     assert "began from checkpoint" in verdict.headline
+
+
+def replicas(weights: dict[int, float], ranks: int = 4) -> dict[str, str]:
+    """All reduce their gradients together. By rank: what it adds to the norm of its weights."""
+    return {
+        f"log_rank_{rank}.txt": "".join(
+            f"step {step} loss 0.{rank}{step} grad 3.3{step}87 weights {17.1 + weights.get(rank, 0.0) + step / 1000:.4f}\n"
+            for step in STEPS
+        )
+        + "training finished\n"
+        for rank in range(ranks)
+    }
+
+
+@for_each(
+    "what, files, cause, suspects",
+    [
+        ("one of four", replicas({2: 3.0}), Cause.SILENT_CORRUPTION, (2,)),
+        ("two of four", replicas({2: 3.0, 3: 3.0}), Cause.HEALTHY, ()),
+        ("shards of their own", replicas({1: 1.0, 2: 2.0, 3: 3.0}), Cause.HEALTHY, ()),
+        ("nobody", replicas({}), Cause.HEALTHY, ()),
+    ],
+)
+def test_a_rank_that_never_agrees_with_replicas_that_always_do_is_outvoted(
+    tmp_path: Path, what: str, files: dict[str, str], cause: Cause, suspects: tuple[int, ...]
+) -> None:
+    verdict = diagnose(tmp_path / what, files)
+
+    assert (verdict.cause, verdict.suspects) == (cause, suspects)
+
+
+def test_a_job_whose_checksums_part_is_not_called_well_because_it_ran_to_its_end(tmp_path: Path) -> None:
+    files = {
+        f"log_rank_{rank}.txt": "".join(
+            f"step {step} weights={'a57e364a6fb4' if rank == 2 and step > 70 else 'db9d7b2cded0'}\n" for step in STEPS
+        )
+        + "training finished\n"
+        for rank in range(4)
+    }
+
+    verdict = diagnose(tmp_path, files)
+
+    assert (verdict.cause, verdict.suspects) == (Cause.SILENT_CORRUPTION, (2,))

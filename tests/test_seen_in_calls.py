@@ -13,8 +13,8 @@ SCRIPT = Frame(MODULE["name"], MODULE["filename"], MODULE["line"])
 CALL, ELSEWHERE = 10, 30
 
 
-def standing(line: int) -> Stack:
-    return (IN_TORCH, Frame("step", "/train/train.py", line), SCRIPT)
+def standing(line: int, name: str = "step") -> Stack:
+    return (IN_TORCH, Frame(name, "/train/train.py", line), SCRIPT)
 
 
 def failed(rank: int, error: str, line: int) -> list[str]:
@@ -26,7 +26,7 @@ def failed(rank: int, error: str, line: int) -> list[str]:
 # A call that one rank misses, and two dumps of four.
 
 
-def missed(stands: dict[int, int], *, lib: str = "gloo", beside: str | None = None) -> Verdict:
+def missed(stands: dict[int, int], *, lib: str = "gloo", beside: str | None = None, name: str = "step") -> Verdict:
     """Rank 0 waits, rank 1 has nothing pending, of ranks 2 and 3 no dump is left. `stands`: the lines of their stacks. `beside`: a
     group in which calls were made from the same line.
     """
@@ -36,13 +36,19 @@ def missed(stands: dict[int, int], *, lib: str = "gloo", beside: str | None = No
         for group in ("1", "2") if beside else ():
             job.op(group=group, line=CALL)
     job.op([0], line=CALL, done=False)
-    stacks = tuple(LiveStack(rank, f"stack_rank_{rank}", 1, standing(line)) for rank, line in stands.items())
+    stacks = tuple(LiveStack(rank, f"stack_rank_{rank}", 1, standing(line, name)) for rank, line in stands.items())
     said = {0: failed(0, TIMED_OUT, CALL)} if lib == "gloo" else {}
     return forkpoint.diagnose(with_logs(job.capture([0, 1], stacks=stacks), said))
 
 
 def test_ranks_that_stand_in_the_call_outvote_the_one_that_did_not_come() -> None:
     verdict = missed({2: CALL, 3: CALL})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.HOST_STALL, (1,))
+
+
+def test_a_function_that_py_spy_calls_by_its_class_is_the_one_of_the_recorder() -> None:
+    verdict = missed({2: CALL, 3: CALL}, name="Trainer.step")
 
     assert (verdict.cause, verdict.suspects) == (Cause.HOST_STALL, (1,))
 

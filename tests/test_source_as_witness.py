@@ -435,3 +435,142 @@ def test_ranks_in_different_parts_of_the_rendezvous_are_on_one_path(tmp_path: Pa
     verdict = job.verdict()
 
     assert (verdict.cause, verdict.suspects) == (Cause.NEVER_JOINED, (2, 3))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# All others gave up in the call that comes next after the last line of a rank that did not fail.
+
+SHARDS = """
+def read(path, log):
+    log.info("opening the shard %s", path)
+    return open(path).read()
+
+def main(paths, x, log):
+    for number, path in enumerate(paths):
+        batch = read(path, log)
+        BETWEEN
+        dist.all_reduce(x)  # call
+        log.info("step %d has ended", number)
+
+main([], None, None)  # start
+"""
+FIRST = "opening the shard a\nstep 0 has ended\n"
+
+
+def waited_for(
+    folder: Path, last: str, between: str = "pass", others: str = FIRST + "opening the shard b\n"
+) -> Verdict:
+    job = Job(folder, SHARDS.replace("BETWEEN", between))
+    for rank in (0, 1, 3):
+        job.timed_out(rank, others, "call", "main")
+    job.log(2, last)
+    return job.verdict()
+
+
+def test_a_rank_whose_next_call_is_the_one_in_which_all_others_gave_up_is_held_before_it(tmp_path: Path) -> None:
+    verdict = waited_for(tmp_path, FIRST + "opening the shard c\nno such file, trying again\n")
+
+    assert (verdict.cause, verdict.suspects) == (Cause.HOST_STALL, (2,))
+    assert '"no such file, trying again" was its last line' in verdict.summary
+
+
+@for_each(
+    ("what", "last", "between"),
+    [
+        ("it is a round ahead", FIRST + "opening the shard b\nstep 1 has ended\nopening the shard c\n", "pass"),
+        ("another call comes first", FIRST + "opening the shard c\n", "dist.barrier()"),
+    ],
+)
+def test_a_rank_that_may_be_in_another_call_is_not_held(tmp_path: Path, what: str, last: str, between: str) -> None:
+    (tmp_path / what).mkdir()
+
+    assert waited_for(tmp_path / what, last, between).cause is not Cause.HOST_STALL
+
+
+def test_without_the_source_such_a_rank_is_the_first_reading(tmp_path: Path) -> None:
+    job = Job(tmp_path, SHARDS)
+    for rank in (0, 1, 3):
+        job.timed_out(rank, FIRST, "call", "main")
+    job.log(2, FIRST)
+    verdict = job.without_source()
+
+    assert verdict.cause is Cause.INCONCLUSIVE
+    assert (verdict.hypotheses[0].cause, verdict.hypotheses[0].suspects) == (Cause.HOST_STALL, (2,))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Conditions and loops around the lines at which ranks were seen.
+
+AROUND = """
+def main(loader, x, log, rank):
+    for batch in loader:
+        if CONDITION:
+            dist.all_reduce(x)  # aside
+        dist.all_reduce(x * 2)  # call
+    for name in ORDER:
+        dist.all_reduce(x)  # each
+
+main([], None, None, dist.get_rank())  # start
+"""
+
+
+def around(folder: Path, condition: str = "True", order: str = "[1, 2]") -> SourceFacts:
+    folder.mkdir(parents=True, exist_ok=True)
+    job = Job(folder, AROUND.replace("CONDITION", condition).replace("ORDER", order))
+    for rank, mark in enumerate(("aside", "call", "each")):
+        job.stands(rank, mark, "main")
+    return job.facts()
+
+
+@for_each(
+    ("condition", "own", "one"),
+    [
+        ("rank == 0", True, True),
+        ("rank == 0 and batch.sum() > 3", True, True),
+        ("rank % 2 == 0", True, False),
+        ("bool((batch == 3).any())", True, False),
+        ("len(loader) > 3 or True", False, False),
+    ],
+)
+def test_a_line_under_a_condition_of_the_rank_or_its_data_is_not_on_the_way_of_all(
+    tmp_path: Path, condition: str, own: bool, one: bool
+) -> None:
+    facts = around(tmp_path / str(abs(hash(condition))), condition)
+
+    assert [line for place in facts.own_way for _, line in place[:1]] == ([6] if own else [])
+    assert [line for place in facts.on_one_rank for _, line in place[:1]] == ([6] if one else [])
+
+
+@for_each(
+    ("leaves", "one"),
+    [("rank != 0", True), ("len(x) > 3 or not is_main_process()", True), ("rank != 0 and len(x) > 3", False)],
+)
+def test_a_line_behind_a_return_of_the_other_ranks_is_of_one_rank(tmp_path: Path, leaves: str, one: bool) -> None:
+    folder = tmp_path / str(len(leaves))
+    folder.mkdir()
+    program = """
+    rank = dist.get_rank()
+
+    def is_main_process():
+        return dist.get_rank() == 0
+
+    def probe(x):
+        if LEAVES:
+            return
+        dist.all_reduce(x)  # aside
+
+    probe(torch.ones(4))  # start
+    """
+    job = Job(folder, program.replace("LEAVES", leaves))
+    job.stands(0, "aside", "probe")
+
+    assert bool(job.facts().on_one_rank) is one
+
+
+@for_each(("order", "own"), [('{"a", "b"}', True), ('sorted({"a", "b"})', False), ('["a", "b"]', False)])
+def test_a_call_for_each_element_of_a_set_comes_in_an_order_of_each_process(
+    tmp_path: Path, order: str, own: bool
+) -> None:
+    facts = around(tmp_path / str(abs(hash(order))), order=order)
+
+    assert [line for place in facts.own_order for _, line in place[:1]] == ([9] if own else [])

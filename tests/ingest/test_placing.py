@@ -168,6 +168,21 @@ def test_an_abort_in_a_launcher_s_console_is_of_the_only_rank_that_was_ended_so(
     assert {e.rank for e in told} == {owner}
 
 
+@for_each(
+    ("second", "owners"),
+    [(REFUSED, {0, 2}), (REFUSED.replace("1280 vs", "1284 vs"), {None})],
+    ids=["the same words", "other words"],
+)
+def test_aborts_of_several_ranks_are_theirs_if_all_printed_the_same(
+    tmp_path: Path, second: str, owners: set[int | None]
+) -> None:
+    console = SAID + REFUSED + second + torchrun_table((2, -6), (0, -6), (1, -15))
+
+    events = read(tmp_path, {"console.log": console}).events
+
+    assert {e.rank for e in events if e.kind is LogKind.SIZES_DIFFER} == owners
+
+
 def test_only_the_words_of_the_abort_become_that_rank_s(tmp_path: Path) -> None:
     console = f"{TIMED_OUT}\n{SAID}{REFUSED}{SAID}{TIMED_OUT}\n{torchrun_table((2, -6), (0, -15), (1, -15))}"
 

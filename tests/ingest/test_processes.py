@@ -48,6 +48,59 @@ def test_a_number_that_is_not_that_of_the_process_stays_the_rank(tmp_path: Path)
     assert [stack.rank for stack in forkpoint.read([str(tmp_path)]).stacks] == [0, 1]
 
 
+SPAWN = "/usr/bin/python3 -c from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=4, pipe_handle={pipe}) --multiprocessing-fork"
+
+
+@for_each(
+    ("pipes", "ranks"),
+    [((6, 8, 10), [0, 1, 2]), ((8, 10, 12), []), ((6, 8, 12), [])],
+    ids=["all", "the first is missing", "one is missing"],
+)
+def test_processes_that_mp_spawn_started_are_ranks_in_that_order(
+    tmp_path: Path, pipes: tuple[int, ...], ranks: list[int]
+) -> None:
+    for pid, pipe in enumerate(pipes, 7001):
+        text = STACK.format(pid=pid, line=40).replace("/usr/bin/python3 -u train.py", SPAWN.format(pipe=pipe))
+        (tmp_path / f"pyspy_{pid}.txt").write_text(text)
+
+    assert [stack.rank for stack in forkpoint.read([str(tmp_path)]).stacks] == ranks
+
+
+@for_each(
+    ("ended", "ranks"),
+    [((7001, 7002), {7001: 0, 7002: 1}), ((7002,), {}), ((7002, 7001), {})],
+    ids=["all of the job", "one had ended before", "not in the order of their numbers"],
+)
+def test_a_launcher_ends_its_workers_in_the_order_of_their_ranks(
+    tmp_path: Path, ended: tuple[int, ...], ranks: dict[int, int]
+) -> None:
+    _stacks(tmp_path, {7001: 40, 7002: 41})
+    stops = [
+        f"W1119 23:33:08.014000 5761 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process {pid} closing signal SIGTERM"
+        for pid in ended
+    ]
+    (tmp_path / "console.log").write_text("\n".join(["world_size=2", *stops]) + "\n")
+
+    found = {stack.file.rpartition("-")[2]: stack.rank for stack in forkpoint.read([str(tmp_path)]).stacks}
+
+    assert found == {f"{pid}.txt": rank for pid, rank in ranks.items()}
+
+
+def test_a_traceback_that_mp_spawn_repeats_is_of_the_process_that_it_numbers(tmp_path: Path) -> None:
+    text = (
+        "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 2 terminated with the following error:\n"
+        "Traceback (most recent call last):\n"
+        '  File "/job/train.py", line 91, in worker\n    raise ValueError("no")\nValueError: no\n'
+    )
+    (tmp_path / "console.log").write_text(
+        f'Traceback (most recent call last):\n  File "/job/train.py", line 99, in <module>\n    main()\n{text}'
+    )
+
+    events = forkpoint.read([str(tmp_path)]).events
+
+    assert [(e.rank, e.exception) for e in events if e.exception == "ValueError"] == [(2, "ValueError")]
+
+
 def _of_pods(folder: Path, *names: str) -> forkpoint.Capture:
     for pid, name in enumerate(names, 7001):
         (folder / name).write_text(STACK.format(pid=pid, line=40))

@@ -232,12 +232,16 @@ def _world(capture: Capture) -> tuple[int, ...]:
     declared = _declared_world(capture)
     if declared:
         return declared
+    return tuple(range(max((r for r in _named(capture) if r < MAX_WORLD), default=-1) + 1))
+
+
+def _named(capture: Capture) -> set[int]:
+    """Ranks that any evidence names."""
     named = {t.rank for t in capture.traces} | {s.rank for s in capture.stacks}
     named |= {rank for t in capture.traces for g in t.groups for rank in g.members or ()}
     named |= {rank for _, rank in (*capture.logs, *capture.empty_logs) if rank is not None}
     named |= {e.rank for e in capture.events if e.rank is not None}
-    named |= capture.values.ranks
-    return tuple(range(max((r for r in named if r < MAX_WORLD), default=-1) + 1))
+    return named | capture.values.ranks
 
 
 def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
@@ -253,7 +257,9 @@ def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
 
 
 def _declared_world(capture: Capture) -> tuple[int, ...]:
-    """From dumps, recorded values, logs of the creation of the default group (at INFO level), all_gather calls, or gloo's guess."""
+    """From dumps, recorded values, logs of the creation of the default group (at INFO level), all_gather calls, gloo's guess, or what
+    the program prints.
+    """
     for trace in capture.traces:
         if trace.world and not trace.world_is_guess:
             return tuple(sorted(trace.world))
@@ -261,7 +267,10 @@ def _declared_world(capture: Capture) -> tuple[int, ...]:
         return tuple(range(capture.values.world))
     made = [e for e in capture.events if e.kind is LogKind.SETTINGS and e.detail("group_name") == "0"]
     sizes = (
-        {int(size) for e in made if (size := e.detail("size"))} or _gathered_sizes(capture) or _guessed_sizes(capture)
+        {int(size) for e in made if (size := e.detail("size"))}
+        or _gathered_sizes(capture)
+        or _guessed_sizes(capture)
+        or _printed_sizes(capture)
     )
     return tuple(range(sizes.pop())) if len(sizes) == 1 and max(sizes) <= MAX_WORLD else ()
 
@@ -272,6 +281,11 @@ def _guessed_sizes(capture: Capture) -> set[int]:
     worlds = {world for world in guesses if world and world == tuple(range(len(world)))}
     fits = len(guesses) == len(worlds) == 1 and all(trace.rank in next(iter(worlds)) for trace in capture.traces)
     return {len(next(iter(worlds)))} if fits else set()
+
+
+def _printed_sizes(capture: Capture) -> set[int]:
+    """Nothing if logs print several numbers, or one that is too small for the ranks that were seen."""
+    return set(capture.sizes) if capture.sizes and min(capture.sizes) > max(_named(capture), default=-1) else set()
 
 
 def _gathered_sizes(capture: Capture) -> set[int]:

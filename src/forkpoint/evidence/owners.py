@@ -28,6 +28,8 @@ class TextReading(Struct):
     """Stacks whose rank neither the file nor its name shows."""
     processes: list[OfProcess] = field(default_factory=list[OfProcess])
     """Ranks of processes, according to a log."""
+    spawned: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    """Processes that `mp.spawn` started, as `read_spawned` returns them."""
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
     is_cut: bool = False
     """It is a log whose last line is incomplete."""
@@ -38,6 +40,8 @@ class TextReading(Struct):
     """The rank that only the path suggests; its events count as that rank's unless other files contradict."""
     speakers: frozenset[int] = frozenset()
     """Ranks that printed its lines, according to the lines."""
+    sizes: frozenset[int] = frozenset()
+    """Numbers of ranks of the job, as the program prints them."""
     calls_itself: int | None = None
     """The number, possibly a rank, with which each line of the program starts."""
     remarks: list[Remark] = field(default_factory=list[Remark])
@@ -133,7 +137,7 @@ def believe_places(texts: Sequence[TextReading], world: frozenset[int]) -> list[
     wrong = {without_numbers(t.file) for t in texts if t.placed is not None and t.speakers - {t.placed}}
     claims = Counter((_name(text.file), text.placed) for text in texts if text.placed is not None)
     wrong |= {without_numbers(t.file) for t in texts if t.placed is not None and claims[_name(t.file), t.placed] > 1}
-    size = max(_stated_sizes(texts), default=0)
+    size = max(stated_sizes(texts), default=0)
     hosts = {_folder(t.file) for t in texts if t.placed is not None and size and t.placed >= size}
     return [
         _disowned(text)
@@ -144,9 +148,15 @@ def believe_places(texts: Sequence[TextReading], world: frozenset[int]) -> list[
     ]
 
 
-def _stated_sizes(texts: Sequence[TextReading]) -> set[int]:
+def stated_sizes(texts: Sequence[TextReading]) -> set[int]:
     """Numbers of ranks, as logs say them."""
-    return {int(world) for text in texts for event in text.events if (world := event.detail("world"))}
+    told = {
+        int(world)
+        for text in texts
+        for event in text.events
+        if (world := event.detail("world")) and not event.is_of_agent
+    }
+    return told.union(*(text.sizes for text in texts))
 
 
 def _folder(file: str) -> str:
@@ -208,7 +218,7 @@ def own_by_count(texts: Sequence[TextReading], dumped: frozenset[int]) -> list[T
     ranks and reach the upper half of them: machines with two ranks or more would be numbered in the lower half. They also are
     if their numbers are exactly those of the ranks that left dumps.
     """
-    worlds = _stated_sizes(texts)
+    worlds = stated_sizes(texts)
     names = FileNames(text.file for text in texts if text.logs)
     forms: dict[str, dict[int, TextReading]] = defaultdict(dict)
     for text in texts:
@@ -236,30 +246,41 @@ def own_by_count(texts: Sequence[TextReading], dumped: frozenset[int]) -> list[T
 
 _ABORTED = "-6"
 """The exit code of a process that called abort(), which is how C++ ends a process after an uncaught exception."""
+_OF_LAUNCHERS = (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP)
+_ABORTS = "terminate-called"
 _ABORT_LINES = 3
 """`terminate called ...`, `what(): ...`, and one line in between."""
 
 
 def own_by_exit(texts: Sequence[TextReading]) -> list[TextReading]:
-    """C++ prints the lines of an abort without a rank. If a launcher's console has them once, and its table says that exactly one
-    of its processes was ended by SIGABRT, they belong to that process.
+    """C++ prints the lines of an abort without a rank. If a launcher's console has them once for each of its processes that its
+    table says were ended by SIGABRT, they belong to those processes: in any order, if all of them printed the same.
     """
     return [_with_aborted(text) for text in texts]
 
 
 def _with_aborted(text: TextReading) -> TextReading:
     rows = [e for e in text.events if e.kind is LogKind.AGENT_FAILURE and e.detail("code") == _ABORTED]
-    aborted = {e.rank for e in rows if e.rank is not None}
-    words = [e.line for e in text.events if e.pattern == "terminate-called" and e.rank is None]
-    return (
-        _given_to(text, aborted.pop(), range(words[0], words[0] + _ABORT_LINES))
-        if len(aborted) == len(words) == 1
-        else text
-    )
+    aborted = sorted({e.rank for e in rows if e.rank is not None})
+    begins = [e.line for e in text.events if e.pattern == _ABORTS and e.rank is None]
+    if not aborted or len(aborted) != len(begins):
+        return text
+    if len(aborted) == 1:
+        return _given_to(text, aborted[0], range(begins[0], begins[0] + _ABORT_LINES))
+    within = range(begins[0], begins[-1] + _ABORT_LINES)
+    said: dict[str, list[LogEvent]] = defaultdict(list)
+    for event in text.events:
+        if event.rank is None and event.line in within and event.kind not in _OF_LAUNCHERS:
+            said[event.pattern].append(event)
+    if any(len(alike) != len(aborted) or len({e.text for e in alike}) > 1 for alike in said.values()):
+        return text
+    ranks = {id(event): rank for alike in said.values() for event, rank in zip(alike, aborted, strict=True)}
+    events = [structs.replace(e, rank=rank) if (rank := ranks.get(id(e))) is not None else e for e in text.events]
+    return structs.replace(text, events=events)
 
 
 def _of_one_rank(text: TextReading) -> bool:
-    launched = any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in text.events)
+    launched = any(e.kind in _OF_LAUNCHERS for e in text.events)
     return len(text.speakers) == 1 and not launched
 
 

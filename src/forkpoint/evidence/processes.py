@@ -26,6 +26,12 @@ _LISTED = re.compile(r"^ {0,9}(?:[^\d\s]\S{0,31} {1,9})?(?P<pid>\d{1,9}) {1,9}(?
 _LAUNCHER = re.compile(r"(?:torchrun|torch\.distributed\.run)\b[^\n]*?--nproc[-_]per[-_]node[ =](?P<count>\d{1,3})\b")
 _MORE_NODES = re.compile(r"--nnodes[ =](?!1\b)|--node[-_]rank[ =](?!0\b)")
 
+_SPAWNED = re.compile(
+    r"^Process (?P<pid>\d{1,9}): .*\bspawn_main\(tracker_fd=(?P<tracker>\d{1,4}), pipe_handle=(?P<pipe>\d{1,4})\)",
+    re.MULTILINE,
+)
+"""Python's multiprocessing says in the command line of each process by which pipe it was started."""
+
 OfProcess = tuple[int, int]
 """(process id, rank)."""
 
@@ -53,6 +59,38 @@ def read_listed_processes(text: str) -> Iterator[OfProcess]:
     workers = sorted(int(m["pid"]) for m in _LISTED.finditer(head) if m["parent"] == launchers[0]["pid"])
     if count is not None and len(workers) == int(count["count"]):
         yield from zip(workers, range(len(workers)), strict=True)
+
+
+def read_spawned(stacks: str) -> tuple[int, int, int] | None:
+    """(pipe, the resource tracker's pipe, process id) of a process that `mp.spawn` started."""
+    found = _SPAWNED.search(stacks)
+    return (int(found["pipe"]), int(found["tracker"]), int(found["pid"])) if found else None
+
+
+_PIPE = 2
+"""File descriptors of a pipe."""
+
+
+def order_spawned(spawned: Iterable[tuple[int, int, int]]) -> Iterator[OfProcess]:
+    """`mp.spawn` opens a pipe for each rank in turn, right after its tracker's: by their numbers it is seen if one is missing."""
+    started = sorted(spawned)
+    pipes = [pipe - tracker for pipe, tracker, _ in started]
+    pids = [pid for *_, pid in started]
+    if len(pids) > 1 and pipes == [_PIPE * (at + 1) for at in range(len(pipes))] and pids == sorted(pids):
+        yield from zip(pids, range(len(pids)), strict=True)
+
+
+def order_ended(events: Iterable[LogEvent], world: int) -> Iterator[OfProcess]:
+    """Torchrun ends its workers in the order of their ranks. If it ended as many as the job has, and started no others, each is
+    known.
+    """
+    ended = [e for e in events if e.pattern == _ENDED_BY_AGENT and e.speaker.pid is not None]
+    pids = list(dict.fromkeys(e.speaker.pid for e in ended if e.speaker.pid is not None))
+    if len({e.file for e in ended}) == 1 and len(pids) == world > 1 and pids == sorted(pids):
+        yield from zip(pids, range(world), strict=True)
+
+
+_ENDED_BY_AGENT = "agent-ends-worker"
 
 
 def processes_of_events(events: Iterable[LogEvent]) -> Iterator[OfProcess]:

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO, cast
 
@@ -24,14 +24,19 @@ from forkpoint.evidence.owners import (
     own_by_number,
     own_by_speaker,
     place_by_words,
+    stated_sizes,
 )
 from forkpoint.evidence.processes import (
+    OfProcess,
     agree_on_processes,
     find_process,
+    order_ended,
+    order_spawned,
     processes_of_events,
     read_exit_table,
     read_listed_processes,
     read_processes,
+    read_spawned,
 )
 from forkpoint.evidence.rank_states import looks_like_rank_states, read_rank_states
 from forkpoint.evidence.stacks.read import looks_like_stacks, read_live_stacks
@@ -39,7 +44,7 @@ from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
 from forkpoint.evidence.values import join_values, looks_like_values, read_values
 from forkpoint.model.capture import UNNAMED_THREAD, Capture, LiveStack, Problem
 from forkpoint.model.frames import user_frames
-from forkpoint.model.log import LogKind
+from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.traces import Traces
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, attempt_of
 
@@ -85,9 +90,10 @@ def with_texts(
         attempt=choice.attempt or 0,
         may_mix_attempts=bool(of_attempts) and not all(attempt_of(trace.file) for trace in traces),
         steps=tuple(step for state in states for step in state.steps),
-        events=tuple(event for text in texts for event in text.events),
+        events=tuple(_without_agent(event) for text in texts for event in text.events),
         stacks=tuple(_without_bystanders([stack for text in texts for stack in text.stacks])),
         logs=logs,
+        sizes=frozenset(size for text in texts for size in text.sizes),
         cut_logs=frozenset(text.file for text in texts if text.is_cut),
         log_ends={text.file: text.ending for text in texts if text.ending.lines},
         printed={text.file: text.printed for text in texts if text.printed},
@@ -96,6 +102,11 @@ def with_texts(
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
         places=places,
     )
+
+
+def _without_agent(event: LogEvent) -> LogEvent:
+    """The file may have the number of a node."""
+    return structs.replace(event, rank=None) if event.rank is not None and event.is_of_agent else event
 
 
 def _is_program(text: TextReading) -> bool:
@@ -108,9 +119,8 @@ def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], li
     """Assigns stacks that only state a process id to a rank, if a log says which rank that process is or the file names count the
     processes. Also returns the problems: stacks without a rank, and stacks whose rank is only counted.
     """
-    said = (pair for text in texts for pair in (*text.processes, *processes_of_events(text.events)))
     alone = [text for text in texts if text.of_process]
-    rank_of = agree_on_processes(said) if alone else {}
+    rank_of = agree_on_processes(_said_of_processes(texts)) if alone else {}
     counted = {} if rank_of else _count_processes(alone)
     rank_of |= {pid: rank for pid, (rank, _) in counted.items()}
     owned = [
@@ -130,6 +140,15 @@ def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], li
         for rank, file in counted.values()
     ]
     return owned, nameless, guessed
+
+
+def _said_of_processes(texts: Sequence[TextReading]) -> Iterator[OfProcess]:
+    """Which rank each process is: by lines of logs, and by the order in which a launcher started or ended them."""
+    yield from (pair for text in texts for pair in (*text.processes, *processes_of_events(text.events)))
+    speakers = {rank for text in texts for rank in text.speakers}
+    world = max((*stated_sizes(texts), max(speakers, default=-1) + 1))
+    yield from order_ended((event for text in texts for event in text.events), world)
+    yield from order_spawned({one for text in texts for one in text.spawned})
 
 
 def _with_words(texts: Sequence[TextReading], traces: Traces) -> tuple[list[TextReading], list[Problem]]:
@@ -219,7 +238,8 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
         if _LOG_LINE.search(text):  # a person pasted the answer together with the log it belongs to
             _read_log(io.BytesIO(data), text, name, None, reading)
     elif looks_like_stacks(head):
-        pid = find_process(text)
+        pid, spawned = find_process(text), read_spawned(text)
+        reading.spawned += [spawned] if spawned else []
         found = read_live_stacks(text, name, None if owner == pid else owner)
         _keep_stacks(found, name, reading)
         if not found:
@@ -307,7 +327,7 @@ def _ends_within_a_line(source: io.BufferedIOBase) -> bool:
 def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None, reading: TextReading) -> None:
     reading.is_cut = _ends_within_a_line(source)
     log = read_log(cast("BinaryIO", source), name, rank)
-    reading.speakers, reading.calls_itself = log.speakers, log.calls_itself
+    reading.speakers, reading.calls_itself, reading.sizes = log.speakers, log.calls_itself, log.sizes
     if reading.placed is not None and log.introduces is not None and not log.speakers:
         reading.speakers = frozenset({log.introduces})  # a number in a path may be that of a host
     owners = reading.speakers | ({rank} if rank is not None else set[int]())

@@ -148,6 +148,12 @@ class SourceFacts(Struct, frozen=True):
     """Calls whose data has a size that depends on the rank's own data."""
     of_whole_job: frozenset[Lines] = frozenset()
     """Calls of all ranks, not of a group of some."""
+    own_way: frozenset[Lines] = frozenset()
+    """Calls that a rank makes only under a condition on its own data or number."""
+    on_one_rank: frozenset[Lines] = frozenset()
+    """Of these, calls under a condition that holds on a single rank, such as `rank == 0`."""
+    own_order: frozenset[Lines] = frozenset()
+    """Calls made once per element of something, such as a set of names, whose order differs between processes."""
     other_ways: tuple[OtherWay, ...] = ()
     on_the_way: tuple[OnTheWay, ...] = ()
     left: tuple[LeftProgram, ...] = ()
@@ -168,6 +174,8 @@ class Capture:
     """Log files read, each with its rank, if it has one."""
     empty_logs: tuple[tuple[str, int], ...] = ()
     """Empty log files whose name or folder gives a rank: they show that the rank exists, and nothing else."""
+    sizes: frozenset[int] = frozenset()
+    """Numbers of ranks of the job, as logs print them."""
     cut_logs: frozenset[str] = frozenset()
     """Logs that end within a line: copied while they grew, or cut. What they do not mention proves nothing."""
     log_ends: Mapping[str, Ending] = field(default_factory=dict[str, Ending])

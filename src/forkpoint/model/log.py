@@ -6,6 +6,8 @@ from msgspec import Struct
 
 from forkpoint.model.op import Stack
 
+_AGENT = "/torch/distributed/elastic/agent/"
+
 
 class LogKind(StrEnum):
     """What a line says. What it means for the incident is judged later: most errors are printed by victims."""
@@ -148,6 +150,10 @@ class Speaker(Struct, frozen=True):
     """The number that a launcher (srun, mpirun) put in front. Only the whole log shows whether it is the rank."""
     pid: int | None = None
 
+    @property
+    def without_rank(self) -> "Speaker":
+        return self if self.rank is None else Speaker(None, self.local_rank, self.host, self.task, self.pid)
+
 
 class Group(Struct, frozen=True):
     """A process group as a line names it; older releases print less."""
@@ -208,6 +214,11 @@ class LogEvent(Struct, frozen=True):
     """How often it was printed, if a launcher collapsed repeats: whose the other lines were is not known."""
 
     @property
+    def is_of_agent(self) -> bool:
+        """Torchrun's agent raised it, not a rank: what it counts are nodes."""
+        return any(_AGENT in frame.filename for frame in self.stack)
+
+    @property
     def is_failure(self) -> bool:
         """A kind that reports a failure, or any traceback except that of a launcher that was told to stop."""
         return self.kind in FAILURES or (self.exception is not None and self.kind is not LogKind.AGENT_STOP)
@@ -236,3 +247,5 @@ class PrintedLine(Struct, frozen=True):
     rank: int | None
     """Who printed it, by its prefix; None: the log's owner, if it has one."""
     text: str
+    time: str | None = None
+    """As the line or a prefix of the log's collector has it."""

@@ -4,6 +4,8 @@ judged.
 
 import ast
 import builtins
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
@@ -11,7 +13,7 @@ from msgspec import Struct
 from forkpoint.model.capture import Capture, LeftProgram, OnTheWay, OtherWay, SourceFacts
 from forkpoint.model.frames import Lines, program_lines
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import ApiKind, Origin
+from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.bridge.search import FAR, MAX_STATES, PASSED, ProgramFlow, State, explore
 from forkpoint.source.bridge.separate import find_missing, program_flow
 from forkpoint.source.bridge.sides import Chain, loops_left
@@ -19,7 +21,8 @@ from forkpoint.source.bridge.words import PRINTS, Spoken, read_words, stack_of
 from forkpoint.source.code import Function
 from forkpoint.source.flow import Point, Turn, ends_process
 from forkpoint.source.sizes import are_fixed, are_own
-from forkpoint.source.syntax import Loop, enclosing, last_word, test_of
+from forkpoint.source.switches import left_before
+from forkpoint.source.syntax import Loop, enclosing, guards, last_word, spans, test_of
 
 _MAKE_GROUPS = frozenset(
     {"new_group", "new_subgroups", "split_group", "init_device_mesh", "DeviceMesh", "initialize_model_parallel"}
@@ -51,6 +54,9 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
         fixed_sizes=_places(places, analysis, are_fixed),
         own_sizes=_places(places, analysis, are_own),
         of_whole_job=whole - messages,
+        own_way=frozenset(one.lines for one in places if any(_own_tests(one.chain, analysis))),
+        on_one_rank=frozenset(one.lines for one in places if any(map(_holds_on_one, _own_tests(one.chain, analysis)))),
+        own_order=frozenset(one.lines for one in places if _is_in_own_order(one.chain, analysis)),
         other_ways=tuple(_other_ways(words, places, flow)),
         on_the_way=tuple(_on_the_way(words, places, flow)),
         left=left,
@@ -98,6 +104,73 @@ def _names_no_group(call: ast.Call, function: Function, analysis: Analysis) -> b
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Conditions and loops around a line that need not be alike on all ranks.
+
+_ONE_RANK = re.compile(r"main|zero|master|chief|leader|primary|coordinator|(?:first|last)_?(?:rank|stage)|rank_?0")
+_PER_DATA = frozenset({Origin.LOCAL_DATA, Origin.RANDOM, Origin.TIME, Origin.FILES, Origin.EXCEPTION, Origin.MEMORY})
+
+
+class _OwnTest(Struct, frozen=True):
+    """A condition on the way to a line."""
+
+    test: ast.expr
+    holds: bool
+    """At that line. False in an `else`, and behind `if ...: return`."""
+    by_rank: bool
+    """It depends on the rank's number, for certain."""
+
+
+def _own_tests(chain: Chain, analysis: Analysis) -> Iterator[_OwnTest]:
+    for place in chain:
+        on_line = [c for c in place.function.calls if c.lineno <= place.line <= (c.end_lineno or c.lineno)]
+        tests = {one: None for c in on_line for one in (*guards(c, place.function), *left_before(c, place.function))}
+        for test, holds in tests:
+            reasons = analysis.differences.test(test, place.function).reasons
+            by_rank = any(r.origin is Origin.RANK and r.strength is Strength.CERTAIN for r in reasons)
+            if by_rank or any(r.origin in _PER_DATA and r.strength is not Strength.POSSIBLE for r in reasons):
+                yield _OwnTest(test, holds, by_rank)
+
+
+def _holds_on_one(own: _OwnTest) -> bool:
+    """`rank == 0`, `is_main_process()`, alone or as one of several conditions that all must hold; also as `if rank != 0: return`."""
+    joined = ast.And if own.holds else ast.Or
+    parts = own.test.values if isinstance(own.test, ast.BoolOp) and isinstance(own.test.op, joined) else [own.test]
+    return own.by_rank and any(_is_one_rank(part) if own.holds else _is_any_other(part) for part in parts)
+
+
+def _is_any_other(test: ast.expr) -> bool:
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _is_one_rank(operand)
+        case ast.Compare(left=left, ops=[ast.NotEq()], comparators=[ast.Constant(value=int())]):
+            return "rank" in (last_word(left) or "").lower()
+        case _:
+            return False
+
+
+def _is_one_rank(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int())]):
+            return "rank" in (last_word(left) or "").lower()
+        case ast.Call(func=func):
+            return _is_one_rank(func)
+        case ast.Name() | ast.Attribute():
+            return bool(_ONE_RANK.search((last_word(test) or "").lower()))
+        case _:
+            return False
+
+
+def _is_in_own_order(chain: Chain, analysis: Analysis) -> bool:
+    return any(
+        reason.origin is Origin.ORDER and reason.strength is not Strength.POSSIBLE
+        for place in chain
+        for node in enclosing(place.line, place.function)
+        if isinstance(node, ast.For | ast.AsyncFor) and spans(node.body, place.line)
+        for reason in analysis.differences.test(node.iter, place.function).extent
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Ranks whose last line comes from a place that the waiting ranks cannot have passed.
 
 
@@ -117,12 +190,29 @@ def _on_the_way(words: _Words, places: list[_SeenPlace], flow: ProgramFlow) -> I
         target = flow.state_of(place.chain)
         for rank, said in sorted(words.items()) if target is not None else ():
             last, waiting = said[-1], [words.get(other, []) for other in place.ranks]
-            times = {sum(s.message is last.message for s in theirs) for theirs in (said, *waiting)}
             start = flow.state_of(_printed_at(last, place.chain, flow))
-            if rank in place.ranks or not waiting or len(times) > 1 or start is None or target is None:
+            if rank in place.ranks or not waiting or start is None or target is None:
+                continue
+            if not (_said_as_often(last, said, waiting) or _is_own_and_not_ahead(last, said, waiting)):
                 continue
             if explore(flow, [start]).distances([target]).get(start, FAR) < PASSED:
                 yield OnTheWay(rank, place.lines, last.file, last.line, last.text)
+
+
+def _said_as_often(last: Spoken, said: list[Spoken], waiting: list[list[Spoken]]) -> bool:
+    return len({sum(s.message is last.message for s in theirs) for theirs in (said, *waiting)}) == 1
+
+
+def _is_own_and_not_ahead(last: Spoken, said: list[Spoken], waiting: list[list[Spoken]]) -> bool:
+    """Only this rank printed that line, and no line that the others print as well shows it ahead of them."""
+    own = Counter(id(s.message) for s in said)
+    theirs = [Counter(id(s.message) for s in one) for one in waiting]
+    shared = [message for message in own if any(message in one for one in theirs)]
+    return (
+        bool(shared)
+        and id(last.message) not in shared
+        and all(own[message] <= max(one[message] for one in theirs) for message in shared)
+    )
 
 
 def _only_this_side_says(said: list[Spoken], waiting: list[list[Spoken]], flow: ProgramFlow) -> bool:

@@ -49,6 +49,8 @@ class LogReading(Struct, frozen=True):
     bytes: int
     introduces: int | None = None
     """The rank as which its program introduces itself: `rank 2/8: rendezvous`."""
+    sizes: frozenset[int] = frozenset()
+    """Numbers of ranks of the job, as the program prints them."""
     calls_itself: int | None = None
     """The number, perhaps a rank, with which each line of the program begins."""
     ending: Ending = NO_ENDING

@@ -84,7 +84,7 @@ class ParsedLine(Struct):
 
 def parse_line(text: str) -> ParsedLine:
     """Strips the prefixes of one line, from the outside in."""
-    text = without_escapes(text)
+    text = without_escapes(text).removeprefix("^C")  # as a terminal shows the interruption
     line = ParsedLine(text)
     if text.endswith((" across cluster]", ")")) and (repeated := _REPEATED.search(text)):
         line.message = text[: repeated.start()]
@@ -92,10 +92,16 @@ def parse_line(text: str) -> ParsedLine:
     for _ in range(_LAYERS_AT_MOST):
         if line.from_c10 or not _peel(line):
             break
+    if line.rank is None and line.message.startswith("{") and (named := _JSON_RANK.match(line.message)):
+        line.rank = int(named[1])
     line.speaker = Speaker(line.rank, line.local_rank, line.host, line.task, line.pid)
     line.time = line.time or find_time(line.message[:80])
     line.group = _find_group(line.message)
     return line
+
+
+_JSON_RANK = re.compile(r'\{.{0,400}?"(?:global_)?rank": ?"?(\d{1,7})\b')
+"""In lines that are JSON records."""
 
 
 def split_glued(text: str) -> list[str]:

@@ -6,7 +6,7 @@ Lines of torch, NCCL and launchers are left out, and so are warnings and traceba
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from forkpoint.evidence.logs.lines import ParsedLine, parse_line
+from forkpoint.evidence.logs.lines import ParsedLine, parse_line, split_glued
 from forkpoint.evidence.text import clean
 from forkpoint.model.log import PrintedLine
 
@@ -21,6 +21,7 @@ _ERROR = re.compile(
     r"^Traceback|^terminate called|^Fatal Python error|^Exception raised from|^#\d|^frame #|Exception Group Traceback"
 )
 """Starts an error of several lines."""
+_AFTER_BAR = re.compile(r"(?<=it/s\])(?=[\d\[])|(?<=s/it\])(?=[\d\[])")
 _TIMED = re.compile(r"^.{0,40}\d\d:\d\d(?::\d\d)?")
 
 
@@ -34,11 +35,16 @@ def keep_printed(
     return (*head, *tail[-times * _LAST :])
 
 
+def _unglued(text: str) -> list[str]:
+    """A progress bar does not end its line, and what is printed next follows it."""
+    return [piece for part in split_glued(text) for piece in _AFTER_BAR.split(part) if piece]
+
+
 def _read(numbered: Iterable[tuple[int, str]], rank_of: Callable[[ParsedLine], int | None]) -> Iterator[PrintedLine]:
     in_error: set[int | None] = set()
     """Ranks inside a traceback: until their next line with a time."""
-    for number, text in numbered:
-        line = parse_line(text)
+    for number, piece in ((number, piece) for number, text in numbered for piece in _unglued(text)):
+        line = parse_line(piece)
         if not line.message.strip() or line.from_c10:
             continue
         rank = rank_of(line)
@@ -47,4 +53,4 @@ def _read(numbered: Iterable[tuple[int, str]], rank_of: Callable[[ParsedLine], i
         elif not line.message[0].isspace() and _TIMED.match(line.message):
             in_error.discard(rank)
         if rank not in in_error and not _OF_LIBRARIES.search(line.message):
-            yield PrintedLine(number, rank, clean(line.message))
+            yield PrintedLine(number, rank, clean(line.message), line.time)

@@ -3,6 +3,7 @@
 import io
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import BinaryIO, cast
@@ -137,14 +138,11 @@ class _Open:
         self.last = number
 
 
-def _without_rank(speaker: Speaker) -> Speaker:
-    if speaker.rank is None:
-        return speaker
-    return Speaker(None, speaker.local_rank, speaker.host, speaker.task, speaker.pid)
-
-
 def _is_sure(line: ParsedLine) -> bool:
     return line.from_c10 or line.role is not None
+
+
+_SPAWNED = re.compile(r"-- Process (\d{1,7}) terminated with the following error:$")
 
 
 class LogReader:
@@ -163,6 +161,8 @@ class LogReader:
         self._stacks = StackLines()
         self._processes: dict[Speaker, set[int]] = {}
         """Ranks that a process, identified by its prefix, called itself."""
+        self._spawned: int | None = None
+        """The process whose traceback `mp.spawn` repeats from here on: it numbers them like ranks."""
         self._expired = 0
         self._hidden = 0
         self.world = 0
@@ -221,6 +221,7 @@ class LogReader:
             lines=lines,
             bytes=size,
             introduces=heard.introduces,
+            sizes=frozenset(heard.sizes),
             calls_itself=heard.calls_itself,
             ending=heard.ending(lines),
             printed=printed,
@@ -283,7 +284,7 @@ class LogReader:
             speaker = line.speaker
             self._heard.note(speaker.rank, speaker.task, speaker.local_rank, line.role)
             if line.of_process and speaker.rank is not None and len(self._processes) < _REMEMBERED_AT_MOST:
-                self._processes.setdefault(_without_rank(speaker), set()).add(speaker.rank)
+                self._processes.setdefault(speaker.without_rank, set()).add(speaker.rank)
             self._hidden += line.repeated - 1
             self._stacks.take(speaker, line.message, number, blank=line.blank)
             if not self._offer(line, number):
@@ -294,6 +295,8 @@ class LogReader:
         """Takes a line that only matters to an open block or stack."""
         line = parse_line(decode_line(raw, _LONG))
         self._stacks.take(line.speaker, line.message, number, blank=line.blank)
+        spawned = _SPAWNED.match(line.message)
+        self._spawned = int(spawned[1]) if spawned else self._spawned
         taken = self._offer(line, number)
         if not taken and self._head > 0 and is_traceback_frame(line.message):
             base = base_event(line, self._file, number, self._rank)
@@ -318,7 +321,7 @@ class LogReader:
         """The rank of this speaker's stacks, if the log says it."""
         if speaker.rank is not None and not self._heard.roles:
             return speaker.rank
-        named = self._processes.get(_without_rank(speaker), set())
+        named = self._processes.get(speaker.without_rank, set())
         if len(named) == 1:
             return next(iter(named))
         if self._rank is not None:
@@ -330,7 +333,7 @@ class LogReader:
         if not self._open:
             return False
         speaker = line.speaker
-        outer = _without_rank(speaker)
+        outer = speaker.without_rank
         target = self._target(line, outer)
         self._latest[outer] = target or speaker
         if target is None:
@@ -359,7 +362,7 @@ class LogReader:
 
     def _begin(self, line: ParsedLine, number: int) -> None:
         """Takes a line that no block took: it opens a block, is an event, or is ignored."""
-        base = base_event(line, self._file, number, self._rank)
+        base = base_event(line, self._file, number, self._rank if self._spawned is None else self._spawned)
         message = line.message
         if message.startswith((TRACEBACK, "  + Exception Group Traceback", "Exception Group Traceback")):
             chain = self._chains.pop(line.speaker, None)
@@ -382,7 +385,7 @@ class LogReader:
     def _hold(self, block: LineBlock, line: ParsedLine, number: int) -> None:
         self._close(line.speaker)
         self._open[line.speaker] = _Open(block, line, number)
-        self._latest[_without_rank(line.speaker)] = line.speaker
+        self._latest[line.speaker.without_rank] = line.speaker
 
     def _replace_by_table(self, speaker: Speaker, line: ParsedLine, number: int) -> None:
         """After an agent's exception comes its failure table."""

@@ -8,11 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
 from typing import BinaryIO
 
 from msgspec.structs import replace
 
+from forkpoint.evidence.logs.labels import LEVEL, STAMP, Label, Style, ranks_of, read_label, stated_sizes, take_turns
 from forkpoint.evidence.logs.lines import (
     CHUNK,
     ParsedLine,
@@ -27,32 +27,30 @@ from forkpoint.model.log import Ending, LogKind
 _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
 _CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{0,2}(\d{1,7})\b")
-_STAMP = r"(?:[\[(]?\d[\d:.,/TZ+ -]{4,40}[\])]?[ |]{0,3})?"
-_LEVEL = r"(?:[\[(]?(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|[DIWEC])[\])]?[ :|-]{1,9})?"
 _OWN_WORD = re.compile(
-    rf"{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?(?:[Rr]ank|RANK)[ _:=#-]{{0,2}}(\d{{1,7}})"
+    rf"{STAMP}{LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?(?:[Rr]ank|RANK)[ _:=#-]{{0,2}}(\d{{1,7}})"
     r"(?:[\])>:|]| [|-]| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
 )
 """How programs start their own lines: with a time, a level, a logger, `[rank 2]` or `rank 2:`."""
 _ABOUT = r"(?i:for|from|of|by|to|with|on|at|and|lost|missing|peer)\b"
 _BRACKETED = re.compile(
-    rf"{_STAMP.removesuffix('?')}{_LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}} {{1,4}}){{0,2}}"
+    rf"{STAMP.removesuffix('?')}{LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}} {{1,4}}){{0,2}}"
     r"[\[(<](?:global )?(?:[Rr]ank|RANK)[ _:=#-]{0,2}(\d{1,7})[\])>]"
 )
 """In brackets it may also follow names after a time: `2026-11-18 02:29:08,168 callbacks [rank 0] ...`. Words about another rank
 do not count: `waiting for [rank 0]`.
 """
 _COLUMN = re.compile(
-    rf"{_STAMP}{_LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}}[ |:]{{1,3}}){{0,2}}?"
-    r"(?:[\[(<](?P<of>\d{1,5})/(?P<size>\d{1,5})[\])>]|[\[(<](?P<bracketed>\d{1,5})[\])>][ :]|(?P<barred>\d{1,5}) ?\|"
+    rf"{STAMP}{LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}}[ |:]{{1,3}}){{0,2}}?"
+    r"(?:(?<![\d.])[\[(<]?(?P<of>\d{1,5})/(?P<size>\d{1,5})(?:[\])>]| (?=[A-Za-z]))|[\[(<](?P<bracketed>\d{1,5})[\])>][ :]|(?P<barred>\d{1,5}) ?\|"
     r"|\b(?:[Rr](?:ank[ _:=#-]?)?|[Ww])(?P<named>\d{1,5})(?=[\s:|])"
     r"|[\[(<](?:[Ww]orker|[Pp]roc(?:ess)?|[Mm]ember)[ _:=#-]{0,2}(?P<worker>\d{1,5})[\])>])"
 )
-"""Where a program may put its rank in each of its lines: `[2/8]`, `[2] epoch 0`, `| 2 |`, `r2`. It is one only if most lines have it in
+"""Where a program may put its rank in each of its lines: `[2/8]`, `2/8 step 4`, `[2] epoch 0`, `| 2 |`, `r2`. It is one only if most lines have it in
 one form, and its numbers are those of ranks.
 """
 _INTRODUCTION = re.compile(
-    rf"(?:\b(?:is|am|as)(?: the)? |^{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?:: | - ))?)(?i:(?:global[ _-]?)?rank)[ :=#_]{{0,2}}"
+    rf"(?:\b(?:is|am|as)(?: the)? |^{STAMP}{LEVEL}(?:[\w.]{{1,40}}(?:: | - ))?)(?i:(?:global[ _-]?)?rank)[ :=#_]{{0,2}}"
     r"(\d{1,7})(?:/| of )(\d{1,7})\b(?! (?:is|has|was|did|died|left|joined|failed|exited|timed|never|not|crashed|reports?)\b)"
 )
 """`this is rank 2 of 8`, `running as rank 2/8`; at the beginning of a message `rank 2/8: rendezvous`, `rank 2 of 8 starts`"""
@@ -81,6 +79,7 @@ _ENDED_WELL = re.compile(
     r"\b(?:training|fine-?tuning|pre-?training|run|job|fit|program|experiment|everything|all)\b[^\d]{0,30}"
     r"\b(?:finished|completed?|done|over|ended)(?![a-z])"
     r"|\b(?:finished|completed|done with)\b (?:the )?(?:training|fine-?tuning|fitting|run|job|program|everything|all)\b"
+    r"|`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
     r"|(?:^|[:|\]] ?|\b(?:INFO|NOTICE) |\brank ?\d{1,7},? (?:is |has )?)(?:done|finished|bye|exiting|all done)[.!]?$",
     re.IGNORECASE,
 )
@@ -93,8 +92,12 @@ _LEAVES_OUT = re.compile(
     rb"|\bno improvement\b|\bleaving the (?:\w{1,12} )?loop\b|\bg(?:iv(?:e|es|ing)|ave) up\b|\brolling back\b"
 )
 _PROMPT = re.compile(rb"\(Pdb(?:\+\+)?\)(?: |$)|\bipdb> ")
-_NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]{0,30}[:=] {0,4}0\b")
-"""`number of skipped iterations: 0`"""
+_NONE_OF_IT = re.compile(
+    rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]{0,30}[:=] {0,4}0\b"
+    rb"|\b(?:skipped|dropped|discarded|overflow(?:s|ed)?)[\"']{0,2} {0,2}[:=|] {0,2}[\[(]?-?\d"
+    rb"|\"\w{0,20}(?:skipped|dropped|discarded|overflow|non_?finite|nan)\w{0,20}\"(?: {0,2}:|\s*$)"
+)
+"""`number of skipped iterations: 0`, and columns of a program that counts them: `"dropped": [4, 0]`."""
 
 
 class LogSpeakers:
@@ -121,6 +124,12 @@ class LogSpeakers:
         self._numbers: dict[str, list[int]] = {}
         """By form: the numbers at the start of lines, in order."""
         self._sizes: set[int] = set()
+        self._labels: list[Label] = []
+        """What lines start with, in order."""
+        self.sizes: set[int] = set()
+        """Numbers of ranks that the program prints at the beginning."""
+        self._of_program = 0
+        """Lines at the beginning that are not torch's, until the first traceback."""
         self._once = once
         self._bytes = 0
         self._chunks = 0
@@ -195,13 +204,20 @@ class LogSpeakers:
         if named := _OWN_WORD.match(message) or _BRACKETED.match(message):
             return int(named[1])
         found = _COLUMN.match(message) if self._column else None
-        return int(found[self._column]) if found and self._column and found[self._column] else None
+        if found and self._column and found[self._column]:
+            return int(found[self._column])
+        label = None if self._column else read_label(message)
+        return self._called.get(label.name) if label else None
 
     @cached_property
     def _column(self) -> str | None:
         """The form in which the program writes its rank into its lines."""
         form = max(self._numbers, key=lambda one: len(self._numbers[one]), default=None)
         return form if form and self._are_ranks(form, self._numbers[form]) else None
+
+    @cached_property
+    def _called(self) -> dict[tuple[Style, str, int | None], int]:
+        return ranks_of(self._labels, self._of_program, frozenset(self.ranks))
 
     def _are_ranks(self, form: str, numbers: list[int]) -> bool:
         """The numbers are exactly those of the ranks that torch's own lines name, and ranks take turns: steps would only grow. If
@@ -210,16 +226,11 @@ class LogSpeakers:
         """
         often = len(numbers) >= _A_COLUMN and 5 * len(numbers) >= 4 * self._looked
         if form == "of" and len(self._sizes) == 1 and often:
-            return max(numbers) < min(self._sizes) and (len(set(numbers)) == 1 or self._take_turns(numbers))
+            return max(numbers) < min(self._sizes) and (len(set(numbers)) == 1 or take_turns(numbers))
         if form == "named" and often and len(set(numbers)) == 1:
             return True
         heard = set(range(max(numbers if often else self.ranks, default=-1) + 1))
-        return len(heard) > 1 and self.ranks <= heard == set(numbers) and self._take_turns(numbers)
-
-    @staticmethod
-    def _take_turns(numbers: list[int]) -> bool:
-        turns = sum(later < one for one, later in pairwise(numbers))
-        return turns * 2 * len(set(numbers)) >= len(numbers)
+        return len(heard) > 1 and self.ranks <= heard == set(numbers) and take_turns(numbers)
 
     def finish(self, stream: BinaryIO, world: int) -> None:
         """Parses the end of the log and searches it for ranks not found yet. `world`: the job's size according to the log, or 0."""
@@ -287,6 +298,7 @@ class LogSpeakers:
     def _look_at_beginning(self, chunk: bytes) -> None:
         lines = split_lines(chunk)[:_LOOKED_AT]
         labelled = timed = 0
+        failed = False
         for raw in lines:
             line = parse_line(raw[:_HEAD].decode("utf-8", "replace"))
             speaker = line.speaker
@@ -299,6 +311,8 @@ class LogSpeakers:
             of_program = not (line.from_c10 or line.message[:1].isspace() or _OF_TORCH.match(line.message))
             timed += line.time is not None and of_program
             if of_program:
+                failed = failed or _OF_A_STACK.match(line.message) is not None
+                self._of_program += not failed
                 self._hear_program(line.message)
         self._looked = timed or len(lines)
         self._labelled = labelled * 2 > len(lines)
@@ -309,8 +323,12 @@ class LogSpeakers:
         elif (found := _COLUMN.match(message)) and (form := "of" if found["of"] else found.lastgroup):
             self._numbers.setdefault(form, []).append(int(found[form]))
             self._sizes |= {int(found["size"])} if found["size"] else set()
+        self.sizes.update(stated_sizes(message))
+        if label := read_label(message):
+            self._labels.append(label)
         if (introduced := _INTRODUCTION.search(message)) and int(introduced[1]) < int(introduced[2]):
             self._introduced.add(int(introduced[1]))
+            self.sizes.add(int(introduced[2]))
 
     def _listen(self, chunk: bytes) -> None:
         new = {int(text) for text in set(_RANK.findall(chunk))} - self.ranks

@@ -53,7 +53,6 @@ from forkpoint.judge.facts.cite import (
     describe_slot,
     events_of,
     live_stack,
-    verb,
 )
 from forkpoint.judge.facts.departures import Departure, cite_end, find_departed, missing_from
 from forkpoint.judge.facts.handling import Handling, find_handling
@@ -67,9 +66,12 @@ from forkpoint.judge.facts.log_lines import (
     find_step_parting,
 )
 from forkpoint.judge.facts.older_dumps import says_nothing
+from forkpoint.judge.facts.own_ways import find_in_a_branch_of_one, find_lone_caller, leads_aside, may_be_of_two_threads
 from forkpoint.judge.facts.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
+from forkpoint.judge.facts.refused_apart import RefusedApart, find_refused_apart
 from forkpoint.judge.facts.stacks import (
     PartedStacks,
+    Standing,
     find_elsewhere_by_stacks,
     find_parted_stacks,
     find_parted_stacks_of_most,
@@ -80,15 +82,16 @@ from forkpoint.judge.facts.stacks import (
 from forkpoint.judge.facts.symptom import hang_is_shown, has_ops
 from forkpoint.judge.hypotheses.seen_in_calls import find_odd_seen
 from forkpoint.judge.telling.path_headlines import (
-    list_calls,
-    state_calls,
-    state_shift,
+    is_one_too_many,
+    state_parting,
     tell_calls,
     tell_departure,
     tell_handling,
+    tell_lone_caller,
     tell_parted,
     tell_parting,
     tell_refusal,
+    tell_refused_apart,
 )
 from forkpoint.model.frames import user_frames, user_place
 from forkpoint.model.headline import first_words, quote_error, with_endings
@@ -130,6 +133,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
         plain = tell_refusal(refusal, incident)
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence), headlines=plain)
+    elif apart := find_refused_apart(incident):
+        yield _refused(apart, incident)
     elif (divergence is None or says_nothing(divergence, incident)) and refused_sizes(incident):
         notice = None if refused_in_all_to_all(incident) else find_lone_notice(incident)
         yield from (_noticed(one, incident) for one in (notice,) if one)
@@ -149,9 +154,14 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
     if not away:
         return _announced(divergence, incident) or _by_last_line(divergence, incident)
     named = replace(divergence, odd=away)
-    finding = _finding(named, away, _tell(named, incident), LIKELY, incident)
+    finding = _finding(named, away, state_parting(named, incident), LIKELY, incident)
     cited = (*_cite_stacks(away, incident), *finding.evidence)
     return replace(finding, evidence=cited, headlines=tell_parting(named, incident))
+
+
+def _refused(apart: RefusedApart, incident: Incident) -> Finding:
+    finding = _finding(apart.divergence, apart.ranks, apart.told, LIKELY, incident)
+    return replace(finding, evidence=apart.evidence, headlines=tell_refused_apart(apart))
 
 
 def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
@@ -175,16 +185,27 @@ def _parted(divergence: Divergence, incident: Incident) -> Finding:
     by_words = find_odd_by_words(divergence, incident)
     by_vote, by_stacks = find_odd_in_all(divergence, incident) or by_words, find_odd_seen(divergence, incident)
     words = None if by_vote or by_stacks else find_last_words(divergence.sides, incident)
-    odd = (words.rank,) if words and words.rank is not None else by_vote or by_stacks
+    alone = () if words or by_vote or by_stacks else find_in_a_branch_of_one(divergence, incident)
+    odd = (words.rank,) if words and words.rank is not None else by_vote or by_stacks or alone
     named = replace(divergence, odd=odd)
+    if alone and alone[0] in find_standings(incident):
+        named = _with_stack(named, find_standings(incident)[alone[0]])
     sure = LIKELY if words else _confidence(named)
-    finding = _finding(named, named.odd, _tell(named, incident), sure, incident)
-    said = (cite_event(words),) if words else _cite_stacks(divergence.unknown if by_stacks else (), incident)
+    finding = _finding(named, named.odd, state_parting(named, incident), sure, incident)
+    said = (cite_event(words),) if words else _cite_stacks(divergence.unknown if by_stacks else alone, incident)
     voted = (
         [e for r in divergence.unknown for e in events_of(r, incident, LogKind.WATCHDOG_TIMEOUT)] if by_words else []
     )
     cited = (*said, *(cite_event(e) for e in voted[:2]), *finding.evidence)
     return replace(finding, evidence=cited, headlines=tell_parting(named, incident))
+
+
+def _with_stack(divergence: Divergence, standing: Standing) -> Divergence:
+    """Its dump may hold no lines of the call."""
+    cohorts = (
+        replace(c, stack=c.stack or standing.stack) if c.ranks == (standing.rank,) else c for c in divergence.cohorts
+    )
+    return replace(divergence, cohorts=tuple(cohorts))
 
 
 def _cite_stacks(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
@@ -197,12 +218,13 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
         case PartingKind.METADATA:
             other_call = not same_op(divergence) or same_call_site(divergence) is False or divergence.shift is not None
             may_be_order = not holds_past(divergence, incident) and may_be_reordered(divergence, incident)
-            ordered = not is_reordered(divergence, incident) and not is_of_two_threads(divergence, incident)
+            threads = is_of_two_threads(divergence, incident) or may_be_of_two_threads(divergence, incident)
+            ordered = not is_reordered(divergence, incident) and not threads
             return other_call and not may_be_order and ordered
         case PartingKind.MESSAGE:
             return divergence.shift is not None
         case PartingKind.ABSENCE:
-            elsewhere = _one_too_many(divergence) or _is_elsewhere(divergence, incident)
+            elsewhere = is_one_too_many(divergence) or _is_elsewhere(divergence, incident)
             return divergence.shift is not None or (elsewhere and hang_is_shown(incident))
         case PartingKind.CYCLE:
             return divergence.left_order and not _is_one_line(divergence)
@@ -232,8 +254,13 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
 def _by_stacks(incident: Incident) -> Finding | None:
     """From stacks alone, if no recorded call is pending: their paths part, or every rank is creating a group."""
     parted = None if has_ops(incident) else find_parted_stacks(incident)
-    if parted and parted.cannot_misfit:
+    if parted and (parted.cannot_misfit or leads_aside(parted, incident)):
         return _told_by_stacks(parted, incident)
+    if not has_ops(incident) and (lone := find_lone_caller(incident)):
+        fork, place = lone.divergence, user_place(lone.standing.stack)
+        told = f"rank {lone.standing.rank} waits in a call at {place} that, by the source, one rank alone makes"
+        finding = _finding(fork, fork.odd, told, LIKELY, incident)
+        return replace(finding, evidence=lone.evidence, headlines=tell_lone_caller(lone, incident))
     if (most := _noticed_elsewhere(incident)) is not None:
         return most
     if making := set_up.find_all_making_a_group(incident):
@@ -325,10 +352,6 @@ def _logged(notice: LogEvent) -> str:
     return f'logged "{words}"' if words else "logged that it left something out"
 
 
-def _one_too_many(divergence: Divergence) -> bool:
-    return bool(divergence.odd) and divergence.odd == divergence.sides[0]
-
-
 def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
     """The absent rank's stack is in a communication call that no dump holds, on another line than that of the waiting ranks; on
     the same line it would be about to make this very call. A dump without finished calls proves nothing if lines are unknown.
@@ -341,26 +364,6 @@ def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
     standings, present = find_standings(incident), divergence.sides[0]
     behind = any(may_be_behind(standings[r], present, incident) for r in divergence.odd if r in standings)
     return communicating and not same_place and not behind and not (vague and () in here)
-
-
-def _tell(divergence: Divergence, incident: Incident) -> str:
-    odd = name_ranks(divergence.odd) if divergence.odd else "some ranks"
-    slot = describe_slot(divergence)
-    if divergence.shift:
-        return state_shift(divergence, incident)
-    if divergence.how is PartingKind.METADATA:
-        return state_calls(divergence)
-    if _one_too_many(divergence):
-        return f"{odd} issued a collective at {slot} that the others did not: {'; '.join(list_calls(divergence)[:3])}"
-    if divergence.how is PartingKind.CYCLE and not divergence.odd:
-        return f"ranks wait for each other, at {slot} and elsewhere: one side skipped a call or made an extra one"
-    if divergence.how is PartingKind.CYCLE:
-        waits = verb(divergence.odd, "waits", "wait")
-        return f"{odd} did not issue {slot}, where others wait, and {waits} for them in another call"
-    stack = live_stack(divergence.odd[0], incident)
-    place = user_place(stack.stack) if stack else None
-    where = f" ({place})" if place else ""
-    return f"{odd} {verb(divergence.odd, 'is', 'are')} in another call{where} while the others wait at {slot}"
 
 
 def _at(place: str | None) -> str:

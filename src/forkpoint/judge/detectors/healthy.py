@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from forkpoint.judge.facts.cite import HEALTHY, LIKELY
 from forkpoint.judge.facts.contrast import find_printed
-from forkpoint.judge.facts.printed_state import find_odd_restored
-from forkpoint.judge.facts.printed_values import own_logs
+from forkpoint.judge.facts.late_ranks import moment_of
+from forkpoint.judge.facts.printed_state import find_odd_restored, find_parted_replicas
+from forkpoint.judge.facts.printed_values import find_odd_hash, own_logs
 from forkpoint.judge.facts.stacks import find_standings, is_communicating
 from forkpoint.judge.facts.symptom import is_finishing, moved_on, only_values_tell, stands_still
 from forkpoint.judge.facts.values import find_first_out_of_line
 from forkpoint.model.incident import Incident, PartingKind
-from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.log import LogEvent, LogKind, PrintedLine
 from forkpoint.model.values import Values
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding
 
@@ -19,6 +21,11 @@ _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b
 _FEW = 7
 """Number of dumps of which a three-quarters share is not chance: in a job that hangs, all are taken at the same calls."""
 _BY_A_PERSON = "KeyboardInterrupt"
+_LAUNCHER_STOPPED = "agent-stopped"
+_STOPPED = "the launcher was told to stop while the job was printing, and no log reports a failure before that"
+_ENOUGH_LINES = 10
+"""With times, to know how long the program is silent at most while it runs."""
+_DAY = 86_400
 _TOLD_TO_STOP = re.compile(
     r"\b(?:received|caught|got|handling)\b.{0,20}\b(?:SIGTERM|SIGINT|signal (?:15|2))\b", re.IGNORECASE
 )
@@ -71,16 +78,19 @@ def _waits_unrecorded(incident: Incident) -> bool:
 
 def _well_by_logs(incident: Incident) -> str | None:
     """Evidence from logs alone that the job did not fail; None if they do not show it."""
-    if _find_failures(incident) or stands_still(incident) or find_odd_restored(incident):
+    wrong = find_odd_restored(incident) or find_odd_hash(incident) or find_parted_replicas(incident)
+    if _find_failures(incident) or stands_still(incident) or wrong:
         return None
-    return _ran_on(incident) if incident.timeline.traces else _ended_or_stopped(incident)
+    if not incident.timeline.traces:
+        return _ended_or_stopped(incident)
+    in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
+    if not in_flight or incident.outlived_timeout:
+        return None
+    return _ran_on(incident) or (_STOPPED if _was_stopped_while_it_printed(incident) else None)
 
 
 def _ran_on(incident: Incident) -> str | None:
     """The job continued after its dumps were taken, according to its logs, or while they were taken one after another."""
-    in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
-    if not in_flight or incident.outlived_timeout:
-        return None
     timeline, world = incident.timeline, set(incident.timeline.world)
     if _say_done(incident) >= world:
         return "every rank logged that it was done; the dumps were taken while the job ran"
@@ -100,6 +110,8 @@ def _ended_or_stopped(incident: Incident) -> str | None:
     if _all_ended_in_order(incident):
         how = "a person interrupted the job" if by_a_person else "the job ended in order"
         return f"{how}, and no log reports a failure {'before' if by_a_person else 'after'} that"
+    if _was_stopped_while_it_printed(incident):
+        return _STOPPED
     if _were_all_told_to_stop(incident):
         return "every rank was told to stop by a signal and did, and no log reports a failure before that"
     if _all_were_interrupted(incident):
@@ -151,6 +163,23 @@ def _all_were_interrupted(incident: Incident) -> bool:
     return len(world) > 1 and ranks >= world and len(places) == 1
 
 
+def _was_stopped_while_it_printed(incident: Incident) -> bool:
+    """A signal came to the launcher no longer after the program's last line than the program had been silent before: somebody who
+    stops a job that hangs has waited longer. The times are those of one log.
+    """
+    stops = {e.file: e for e in reversed(incident.capture.events) if e.pattern == _LAUNCHER_STOPPED and e.time}
+    return any(_printed_until(event, incident.capture.printed.get(file, ())) for file, event in stops.items())
+
+
+def _printed_until(stop: LogEvent, lines: tuple[PrintedLine, ...]) -> bool:
+    end = moment_of(PrintedLine(stop.line, None, stop.text, stop.time))
+    times = [one.second % _DAY for line in lines if line.line < stop.line and (one := moment_of(line))]
+    if end is None or len(times) < _ENOUGH_LINES:
+        return False
+    pauses = sorted(later - one for one, later in pairwise(times))
+    return 0 <= end.second % _DAY - times[-1] <= max(1, pauses[-2])  # lines in the middle of a long log are not kept
+
+
 def _were_all_told_to_stop(incident: Incident) -> bool:
     """A rank that is stuck in a call cannot print it."""
     told = {rank for _, rank, line in find_printed(incident) if _TOLD_TO_STOP.search(line.text)}
@@ -198,7 +227,7 @@ def _interrupted(incident: Incident) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for event in incident.capture.events:
-        by_launcher = event.pattern == "agent-stopped" or event.kind is LogKind.CANCELLED
+        by_launcher = event.pattern == _LAUNCHER_STOPPED or event.kind is LogKind.CANCELLED
         if event.exception == _BY_A_PERSON or by_launcher:
             found.setdefault(event.file, event.line)
     if _were_all_told_to_stop(incident):

@@ -4,7 +4,8 @@ What it looks like
     Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
     Its stack, if there is one, is in file I/O, a lock, a loader queue or compilation. "Could not acquire GIL" in its log
     means that its main thread holds the GIL. Logs alone: all others gave up at one line, while this rank reports no failure
-    and did not print that it reached the same round, or an exception had ended one of its threads.
+    and did not print that it reached the same round, or an exception had ended one of its threads, or, by the source, no other
+    call follows its last line.
 
 Why it happens
     Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.
@@ -39,6 +40,7 @@ from forkpoint.judge.facts.cite import (
     live_stack,
     verb,
 )
+from forkpoint.judge.facts.contrast import find_lines
 from forkpoint.judge.facts.departures import missing_from
 from forkpoint.judge.facts.late_ranks import (
     came_later,
@@ -50,8 +52,10 @@ from forkpoint.judge.facts.late_ranks import (
     is_quiet,
     were_alive,
 )
+from forkpoint.judge.facts.own_ways import find_way_to
 from forkpoint.judge.facts.rounds import find_only_behind
 from forkpoint.judge.facts.stacks import (
+    Standing,
     find_standings,
     is_at_work,
     is_communicating,
@@ -67,7 +71,7 @@ from forkpoint.judge.hypotheses.asking import stack_of
 from forkpoint.judge.hypotheses.seen_in_calls import find_behind_by_stacks
 from forkpoint.judge.telling.phrases import wait_for
 from forkpoint.judge.telling.stall_headlines import stall_headlines
-from forkpoint.model.capture import LiveStack
+from forkpoint.model.capture import LiveStack, OnTheWay
 from forkpoint.model.frames import (
     bare_name,
     find_parting,
@@ -75,7 +79,7 @@ from forkpoint.model.frames import (
     user_frames,
     user_place,
 )
-from forkpoint.model.headline import plain_ranks, with_endings
+from forkpoint.model.headline import first_words, plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.op import Stack
@@ -267,7 +271,7 @@ def _is_before(stack: Stack, waiting: Stack) -> bool:
 def _alone_outside(incident: Incident) -> Iterator[Finding]:
     """All ranks but one gave up waiting at one line. That one reports no failure, and its stack is in its own code; or
     it has no stack, and an exception had ended one of its threads, or it did not print that it reached the round in
-    which all others are.
+    which all others are, or the source shows that the others' call is the next one after its last line.
     """
     rank, standings = find_who_did_not_come(incident), find_standings(incident)
     others = set(incident.timeline.world) - {rank}
@@ -298,6 +302,21 @@ def _alone_outside(incident: Incident) -> Iterator[Finding]:
         cited = (rounds.cited[rank], *others_said[:1], *(one.evidence for one in waiting[:2]))
         finding = replace(_finding((rank,), [], incident), summary=f"{came} until they gave up", evidence=cited)
         yield replace(finding, headlines=with_endings(came, " until they gave up"))
+    elif (way := find_way_to(rank, waiting[0].place, incident)) is not None and len(waiting) == len(others):
+        yield _held_on_its_way(way, waiting, incident)
+
+
+def _held_on_its_way(way: OnTheWay, waiting: list[Standing], incident: Incident) -> Finding:
+    rank, place, line = way.rank, user_place(waiting[0].stack), find_lines(incident)[way.rank][-1]
+    there = f"the call{f' at {place}' if place else ''}"
+    told = f'rank {rank} printed "{first_words(way.text)}", and by the source {there} comes next'
+    said = f'; "{first_words(line.says)}" was its last line' if line.where != f"line {way.line}" else ""
+    never = f"; it never came there, where the others waited until they gave up{said}"
+    known = Evidence(way.file, rank, f"line {way.line}", way.text)
+    cited = tuple(dict.fromkeys((known, line, *(one.evidence for one in waiting[:3]))))
+    plain = f"rank {rank} never came to {there} in which the other {len(waiting)} waited until they gave up"
+    finding = replace(_finding((rank,), [], incident), summary=f"{told}{never}", evidence=cited)
+    return replace(finding, headlines=(f"{plain}: it is stuck on its host", plain))
 
 
 def _by_side_threads(incident: Incident) -> Iterator[Finding]:

@@ -5,7 +5,8 @@ What it looks like
     whose members send more or less than they receive; a message whose two ends differ in size; a gloo broadcast in
     which members wait to send and none is left to receive: each takes another rank for the root. It may hang, raise, or
     complete with wrong data: NCCL does not check. gloo aborts a rank that receives more bytes than it expects; if its
-    log shows the line it was in, and that line never had this size on the others, the arguments differ there.
+    log shows the line it was in, and that line never had this size on the others, the arguments differ there. In an
+    all_to_all, all ranks but one that refuse the same size agree among themselves.
 
 Why it happens
     A tensor whose shape depends on local data (a ragged last batch, token counts per expert), a cast on one rank, a
@@ -43,6 +44,7 @@ from forkpoint.judge.facts.refusal import (
     refused_in_all_to_all,
     refused_sizes,
 )
+from forkpoint.judge.facts.refused_apart import UnlikeSenders, find_unlike_senders
 from forkpoint.judge.facts.symptom import hang_is_shown
 from forkpoint.judge.telling.phrases import others
 from forkpoint.model.frames import user_place
@@ -171,6 +173,8 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         )
         cited = tuple(cite_event(e) for e in mismatch.events[:4])
         yield replace(finding, evidence=cited, headlines=_headlines(mismatch.divergence, incident))
+    elif find_refusal(incident) is None and (unlike := find_unlike_senders(incident)):
+        yield _of_unlike_senders(unlike, incident)
     elif find_refusal(incident) is None and refused_in_all_to_all(incident) and (notice := find_lone_notice(incident)):
         yield _noticed(notice, incident)
     elif find_refusal(incident) is None and (places := find_refusal_at_one_place(incident)):
@@ -178,6 +182,20 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         finding = _finding(places.divergence, says, LIKELY, incident)
         plain = _plain_refusal(places.event.rank, places.event, places.divergence)
         yield replace(finding, evidence=places.evidence, headlines=plain)
+
+
+def _of_unlike_senders(unlike: UnlikeSenders, incident: Incident) -> Finding:
+    first, fork = unlike.events[0], unlike.divergence
+    sizes = f"{first.detail('sent')} bytes where they expected {first.detail('expected')}"
+    ended, senders = fork.sides
+    says = f"was called with sizes that do not match: {name_ranks(ended)} each got {sizes}, and {name_ranks(senders)} did not"
+    finding = _finding(fork, says, LIKELY, incident)
+    standing = unlike.standings[0]
+    place = plain_place(standing.stack)
+    where = f"the {plain_call(standing.called)}{f' at {place}' if place else ''}"
+    plain = f"{plain_ranks(senders)} sent more in {where} than {others(ended, senders, incident)} expected"
+    told = with_endings(plain, f"; gloo ended all of them ({sizes})")
+    return replace(finding, evidence=(*unlike.evidence, *finding.evidence), headlines=told)
 
 
 def _other_model(models: ModelMismatch) -> Finding:

@@ -58,7 +58,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield from _group_not_made(incident)
         return
     # A communicator can also be created later, for two ranks: only the rendezvous of all ranks counts.
-    events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and _JOINED.search(e.text)]
+    counted = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and _JOINED.search(e.text)]
+    events = [e for e in counted if not e.is_of_agent]
     waiting, elsewhere = _by_stack(incident)
     if events:
         missing = _missing(events, incident)
@@ -122,7 +123,7 @@ def _agents_not_met(incident: Incident) -> Iterator[Finding]:
     failed; and if a rank has logged anything, workers were started.
     """
     failed = [e for e in incident.capture.events if e.is_failure]
-    told = [e for e in failed if e.detail("class") == "RendezvousTimeoutError"]
+    told = [e for e in failed if e.detail("class") == "RendezvousTimeoutError" or _is_count_of_agent(e)]
     began_again = any(bare_name(frame) == "_restart_workers" for e in told for frame in e.stack)
     before = any(e.line < own.line for own in told for e in failed if e.file == own.file)
     if not told or began_again or before or incident.capture.stacks or any(e.rank is not None for e in failed):
@@ -140,6 +141,11 @@ def _agents_not_met(incident: Incident) -> Iterator[Finding]:
         next=("the first lines of torchrun's log on each node: run_id, rdzv_endpoint, min_nodes",),
         headlines=("not all nodes came to torchrun's rendezvous; it timed out before any worker was started",),
     )
+
+
+def _is_count_of_agent(event: LogEvent) -> bool:
+    """In a static rendezvous: `2/3 clients joined`, of nodes."""
+    return event.is_of_agent and _JOINED.search(event.text) is not None
 
 
 def _headlines(

@@ -23,18 +23,19 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
+from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.stacks.shapes import find_last_call
 from forkpoint.judge.facts.calls import is_of_two_threads, is_reordered, shares_group_with_thread
-from forkpoint.judge.facts.cite import DECIDED, LIKELY, cite_divergence, describe_slot
+from forkpoint.judge.facts.cite import DECIDED, LIKELY, cite_divergence, cite_event, describe_slot
 from forkpoint.judge.facts.handling import find_handling
-from forkpoint.judge.facts.refusal import Refused, find_refusal
-from forkpoint.judge.facts.stacks import find_all_standings
+from forkpoint.judge.facts.refusal import Refused, find_refusal, refused_sizes
+from forkpoint.judge.facts.stacks import find_all_standings, find_standings
 from forkpoint.judge.facts.symptom import hang_is_shown
 from forkpoint.judge.hypotheses.seen_in_calls import find_odd_in_ring
-from forkpoint.judge.telling.phrases import shared_call
+from forkpoint.judge.telling.phrases import got_other_size, shared_call
 from forkpoint.model.frames import bare_name
 from forkpoint.model.headline import plain_place, plain_ranks, with_endings
-from forkpoint.model.incident import Divergence, Incident, PartingKind
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role
 from forkpoint.model.timeline import Position
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
@@ -62,6 +63,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
     if divergence is None:
         yield from _all_send(incident)
+        yield from _in_own_order(incident)
         return
     if divergence.how is PartingKind.METADATA and is_reordered(divergence, incident):
         sides = " and ".join(name_ranks(side) for side in divergence.sides[:2])
@@ -114,6 +116,36 @@ def _all_send(incident: Incident) -> Iterator[Finding]:
         probes=(Probe("print rank, peer and direction right before each send and receive"),),
         fixes=(Fix("let one of two neighbours receive first, or use batch_isend_irecv for messages that cross"),),
         headlines=with_endings(summary, f" ({place})" if place else ""),
+    )
+
+
+def _in_own_order(incident: Incident) -> Iterator[Finding]:
+    """A library refused a size, and all ranks that are seen were in a loop whose order, by the source, differs between processes."""
+    refused, standings = refused_sizes(incident), find_standings(incident)
+    inside = [one for one in standings.values() if one.place in incident.capture.source.own_order]
+    if not refused or not inside or len(inside) < len(standings):
+        return
+    place = plain_place(inside[0].stack)
+    at = f" at {place}" if place else ""
+    summary = f"ranks make the call{at} once for each element of something whose order differs between processes"
+    yield Finding(
+        detector=NAME,
+        cause=Cause.ORDER_INVERSION,
+        suspects=(),
+        confidence=LIKELY,
+        summary=f"{summary}; {got_other_size(refused)}, and the library refused it",
+        action=Action.FIX_CODE,
+        evidence=(*map(cite_event, refused[:2]), *(one.evidence for one in inside[:2])),
+        divergence=unrecorded_divergence(
+            PartingKind.METADATA,
+            (Cohort(tuple(one.rank for one in inside), Role.WAITING, inside[0].called, stack=inside[0].stack),),
+            ranks=incident.timeline.world,
+        ),
+        probes=(Probe("print the order of the elements on every rank right before the loop"),),
+        fixes=(Fix("iterate over `sorted(...)`, so that all ranks use one order"),),
+        headlines=with_endings(
+            f"ranks make the calls{at} in different orders", "; the loop's order differs between processes"
+        ),
     )
 
 

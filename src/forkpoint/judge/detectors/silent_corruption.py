@@ -28,10 +28,11 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.facts.cite import DECIDED, LIKELY, STRONG, cite_remark
+from forkpoint.judge.facts.cite import DECIDED, LIKELY, STRONG, cite_remark, verb
 from forkpoint.judge.facts.machines import XidOrigin, find_gpu_faults
 from forkpoint.judge.facts.printed_state import PartedReplicas, find_odd_restored, find_parted_replicas
 from forkpoint.judge.facts.printed_values import find_odd_hash
+from forkpoint.judge.facts.symptom import hang_is_shown, stands_still
 from forkpoint.judge.facts.values import (
     FirstOutOfLine,
     Vote,
@@ -73,15 +74,17 @@ def _of_printed(incident: Incident) -> Iterator[Finding]:
     """From values that training code itself printed. They do not show whether software or hardware caused the
     difference.
     """
+    if incident.divergence is not None and (hang_is_shown(incident) or stands_still(incident)):
+        return  # otherwise its dumps were taken in the middle of calls
     odd = find_odd_hash(incident)
-    if odd is not None and incident.divergence is None:
+    if odd is not None:
         told = f"{odd.name} of rank {odd.rank} differs from that of all others, which agree, from step {odd.step} on"
         remedy = _hardware(f"from before step {odd.step}", (odd.rank,), decided=False)
         unclear = "software or hardware: the printed checksums do not tell"
         finding = _finding(f"{told}; {unclear}", (odd.rank,), LIKELY, Action.INVESTIGATE, odd.evidence, remedy)
         plain = f"rank {odd.rank} printed another checksum than all the others from step {odd.step} on"
         yield replace(finding, headlines=(plain,))
-    elif (parted := find_parted_replicas(incident)) is not None and incident.divergence is None:
+    elif (parted := find_parted_replicas(incident)) is not None:
         yield _of_parted_replicas(parted, incident)
 
 
@@ -93,6 +96,13 @@ def _of_parted_replicas(parted: PartedReplicas, incident: Incident) -> Finding:
     told = f"{who} print equal gradients and another {parted.name} each, from step {parted.step} on; other replicas agree in both"
     restored = find_odd_restored(incident) if parted.odd else None
     plain = f"{plain_ranks(parted.ranks)} are replicas and hold different parameters from step {parted.step} on"
+    if restored is None and parted.odd:
+        own = f"{name_ranks(parted.odd)} {verb(parted.odd, 'prints', 'print')} another {parted.name} than the other replicas"
+        says = f"{own}, which agree, from step {parted.step} on, while all print the same {parted.agreed}"
+        remedy = _hardware(f"from before step {parted.step}", parted.odd, decided=False)
+        plain = f"{plain_ranks(parted.odd)} {verb(parted.odd, 'holds', 'hold')} other parameters than all other replicas from step {parted.step} on"
+        finding = _finding(says, parted.odd, LIKELY, Action.INVESTIGATE, parted.evidence, remedy)
+        return replace(finding, headlines=(plain,))
     if restored is None:
         remedy = _hardware(f"from before step {parted.step}", (), decided=False)
         finding = _finding(

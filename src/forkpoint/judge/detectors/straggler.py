@@ -2,7 +2,8 @@
 
 What it looks like
     All members issued the same op, one of them later than the others by more than the group's timeout. Logs alone: one rank
-    continues with work that it alone does, for longer than the timeout after which others gave up in a call of all ranks.
+    continues with work that it alone does, for longer than the timeout after which others gave up in a call of all ranks;
+    it may come to that call in the end, when the others have gone.
     Dumps and logs: a dump was written before its rank issued the call; its log continues for longer than the timeout, and
     ends with a closed connection in that call.
 
@@ -22,7 +23,14 @@ from dataclasses import replace
 from forkpoint.judge.facts.blame import find_closings
 from forkpoint.judge.facts.calls import late_ranks
 from forkpoint.judge.facts.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
-from forkpoint.judge.facts.late_ranks import CameAtLast, came_later, find_came_at_last, find_missed, find_worked_on
+from forkpoint.judge.facts.late_ranks import (
+    CameAtLast,
+    came_later,
+    find_came_at_last,
+    find_late_by_own_clock,
+    find_missed,
+    find_worked_on,
+)
 from forkpoint.judge.facts.stragglers import find_arrivals, find_late_at_one_line
 from forkpoint.judge.telling.phrases import others, shared_call
 from forkpoint.model.frames import user_place
@@ -81,6 +89,14 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
             f"{plain_ranks(worked.ranks)} {was} still working when {worked.waited}, which waited for {it}, {gave_up}"
         )
         yield _told(worked.ranks, f"{told} and {gave_up}", worked.evidence, (plain,))
+        return
+    if (late := find_late_by_own_clock(incident)) is not None:
+        came = f"{name_ranks(late.ranks)} came to the call after {late.seconds} s of work that only {verb(late.ranks, 'it', 'they')} did"
+        gone = f"{late.waited} had given up there after {late.timeout_ms / 1000:g} s"
+        plain = f"{plain_ranks(late.ranks)} worked alone for {late.seconds} s before the call in which {late.waited}"
+        yield _told(
+            late.ranks, f"{came}; {gone}", late.evidence, (f"{plain} gave up after {late.timeout_ms / 1000:g} s",)
+        )
         return
     if (came := _by_counters(incident)) is not None:
         yield came

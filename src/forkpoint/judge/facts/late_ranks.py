@@ -8,13 +8,13 @@ from msgspec import Struct
 from forkpoint.evidence.text import find_time, read_stamp
 from forkpoint.judge.facts.blame import TIMEOUTS, asked_for_id, blames_peers, cut_off, find_closings, find_exits
 from forkpoint.judge.facts.cite import cite_event, events_of, has_log
-from forkpoint.judge.facts.contrast import find_lines
+from forkpoint.judge.facts.contrast import find_lines, find_printed, split_line
 from forkpoint.judge.facts.printed_values import own_logs
 from forkpoint.judge.facts.rounds import find_rounds, is_at_own_work
 from forkpoint.judge.facts.stacks import find_standings, waits_for_all
 from forkpoint.model.frames import Lines, in_side_thread, program_lines
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
-from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.log import LogEvent, LogKind, PrintedLine
 from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import name_ranks
 
@@ -23,6 +23,9 @@ _REPEATS = 3
 """Consecutive lines about a retry: after a single one the retry may have succeeded."""
 _CLOCK = re.compile(r"[\[(]?(\d\d):(\d\d):(\d\d)\b")
 """A time without a date."""
+_EPOCH = re.compile(r"(?<![\d.])(1[5-9]\d{8})(?:\.\d{1,9})?(?!\d)")
+"""Seconds since 1970, from 2017 to 2033."""
+_NEAR_START = 60
 _RETRIES = re.compile(
     r"\bretry|\bretries\b|\battempt\b|\b(?:still )?waiting (?:for|on)\b|\btry(?:ing)? again\b", re.IGNORECASE
 )
@@ -97,6 +100,47 @@ def find_worked_on(incident: Incident) -> WorkedOn | None:
     return WorkedOn(
         found.ranks, later, timeout_ms, cited, "the others" if everyone else name_ranks(found.others), retries
     )
+
+
+@fact
+def find_late_by_own_clock(incident: Incident) -> WorkedOn | None:
+    """Ranks gave up in a call. Another one came to the same line when they had gone: after work of its own that took longer than
+    their timeout, by the times in its own log, or still printing so long after their last lines. Whatever the other ranks did: for
+    this one alone they would have waited too long.
+    """
+    gave_up, standings = find_gave_up(incident), find_standings(incident)
+    waited = [standings[rank] for rank in gave_up if rank in standings]
+    if len(waited) < len(gave_up) or len({one.place for one in waited}) != 1:
+        return None
+    timeout_ms = max(map(_timeout_ms, gave_up.values()))
+    closed = {e.rank: e for e in find_closings(incident) if e.rank is not None and e.rank not in gave_up}
+    took = {
+        rank: max(_worked_alone(rank, set(gave_up), incident), _later_by((rank,), list(gave_up), incident) or 0)
+        for rank in sorted(closed)
+        if rank in standings and standings[rank].place == waited[0].place
+    }
+    late = {rank: seconds for rank, seconds in took.items() if timeout_ms and seconds * 1000 >= timeout_ms}
+    if not late or 2 * len(late) >= len(incident.timeline.world):
+        return None
+    lines = [find_lines(incident)[rank][-1] for rank in late]
+    cited = (*lines[:2], *(cite_event(closed[rank]) for rank in late), *map(cite_event, list(gave_up.values())[:3]))
+    return WorkedOn(tuple(late), min(late.values()), timeout_ms, cited, name_ranks(list(gave_up)))
+
+
+def _worked_alone(rank: int, others: set[int], incident: Incident) -> int:
+    """Seconds from its last line of a form that the others print as well to its last line, which none of them ever prints; 0 if
+    not known.
+    """
+    said: dict[int, list[PrintedLine]] = {}
+    for _, speaker, line in find_printed(incident):
+        said.setdefault(speaker, []).append(line)
+    own = said.get(rank, [])
+    theirs = {split_line(line.text)[0] for other in others for line in said.get(other, [])}
+    shared = [at for at, line in enumerate(own) if split_line(line.text)[0] in theirs]
+    if not shared or shared[-1] == len(own) - 1:
+        return 0
+    first, last = moment_of(own[shared[-1]]), moment_of(own[-1])
+    return last.second - first.second if first and last and first.dated == last.dated else 0
 
 
 def _later_by(ranks: Sequence[int], others: Sequence[int], incident: Incident) -> int | None:
@@ -218,18 +262,23 @@ def _timeout_ms(event: LogEvent) -> int:
     return event.work.timeout_ms if event.work else int(event.detail("ms") or 0)
 
 
-class _Said(Struct, frozen=True):
+class Moment(Struct, frozen=True):
     second: int
     dated: bool
     """Seconds since 1970; otherwise since midnight."""
 
 
-def _last_second(rank: int, incident: Incident) -> _Said | None:
+def _last_second(rank: int, incident: Incident) -> Moment | None:
     """The second of the last line that its program printed with a time."""
-    for line in reversed(find_lines(incident).get(rank, [])):
-        stamp = read_stamp(find_time(line.says) or "")
-        if stamp is not None and (second := stamp.seconds(_NEAR)) is not None:
-            return _Said(second, dated=True)
-        if clock := _CLOCK.match(line.says):
-            return _Said(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]), dated=False)
-    return None
+    said = (moment_of(line) for _, speaker, line in reversed(find_printed(incident)) if speaker == rank)
+    return next((one for one in said if one), None)
+
+
+def moment_of(line: PrintedLine) -> Moment | None:
+    stamp = read_stamp(line.time or find_time(line.text) or "")
+    if stamp is not None and (second := stamp.seconds(_NEAR)) is not None:
+        return Moment(second, dated=True)
+    if epoch := _EPOCH.search(line.text[:_NEAR_START]):
+        return Moment(int(epoch[1]), dated=True)
+    clock = _CLOCK.match(line.text)
+    return Moment(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]), dated=False) if clock else None

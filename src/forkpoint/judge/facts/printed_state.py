@@ -20,10 +20,10 @@ from forkpoint.model.log import PrintedLine
 from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
-_STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
-_VALUE = re.compile(r"\b([a-z]\w{2,30})[ :=]{1,3}(-?\d{1,12}\.\d{3,12}(?:e[+-]?\d{1,3})?)\b", re.IGNORECASE)
+_STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[\"']?[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
+_VALUE = re.compile(r"\b([a-z]\w{2,30})[\"']?[ :=]{1,3}(-?\d{1,12}\.\d{3,12}(?:e[+-]?\d{1,3})?)\b", re.IGNORECASE)
 _OF_GRADIENTS = re.compile(r"grad", re.IGNORECASE)
-_OF_STATE = re.compile(r"^(?!.*(?:grad|loss|decay|update)).*(?:param|weight|model)", re.IGNORECASE)
+_OF_STATE = re.compile(r"^(?!.*(?:grad|loss|decay|update)).*(?:param|weight|model|^[wp]_?norm$)", re.IGNORECASE)
 _LEAST_STEPS = 2
 _RESTORED = re.compile(r"\b(?:restor|resum|load)(?:e|es|ed|ing)?\b.{0,300}", re.IGNORECASE)
 _CHECKPOINT = re.compile(
@@ -67,10 +67,14 @@ class PartedReplicas(Struct, frozen=True):
     ranks: tuple[int, ...]
     """Replicas of each other."""
     odd: tuple[int, ...]
-    """Those that started from another checkpoint than all others; empty if nothing says so."""
+    """Those that started from another checkpoint than all others, or that never agree with the rest, which always agree; empty if
+    nothing says so.
+    """
     name: str
     step: int
     evidence: tuple[Evidence, ...]
+    agreed: str = ""
+    """Another number that they print, on which all of them agree."""
 
 
 @fact
@@ -113,6 +117,13 @@ def find_parted_replicas(incident: Incident) -> PartedReplicas | None:
     printed number is one on which replicas agree.
     """
     values, cited = _read_values(incident)
+    for state in filter(_OF_STATE.search, values):
+        everyone = tuple(sorted({rank for said in values[state].values() for rank in said}))
+        agreed = next((n for n, steps in values.items() if n != state and _is_agreed(everyone, steps)), None)
+        if agreed and (few := _outvoted(everyone, values[state])):
+            step = min(values[state])
+            shown = [cited[rank, step] for rank in (*few[:1], *everyone) if (rank, step) in cited]
+            return PartedReplicas(everyone, few, state, step, tuple(dict.fromkeys(shown))[:3], agreed)
     for gradients in filter(_OF_GRADIENTS.search, values):
         for state in filter(_OF_STATE.search, values):
             replicas, held = _alike(values[gradients]), _alike(values[state])
@@ -125,6 +136,23 @@ def find_parted_replicas(incident: Incident) -> PartedReplicas | None:
                 shown = [cited[rank, step] for rank in parted[0] if (rank, step) in cited]
                 return PartedReplicas(parted[0], named, state, step, tuple(shown[:3]))
     return None
+
+
+def _is_agreed(ranks: tuple[int, ...], steps: _Steps) -> bool:
+    """All of them print the same number at each step, and another one at the next: they compute it together, as a mean loss."""
+    told = [set(said.values()) for said in steps.values() if said.keys() >= set(ranks)]
+    return len(told) >= _LEAST_STEPS and all(len(one) == 1 for one in told) and len(set.union(*told)) == len(told)
+
+
+def _outvoted(ranks: tuple[int, ...], steps: _Steps) -> tuple[int, ...]:
+    """The few that never agree with the rest, which always agree. Shards would differ from each other, too, or be equally many of
+    each.
+    """
+    held = _alike(steps)
+    usual = max(held, key=len, default=())
+    odd = tuple(rank for rank in ranks if rank not in usual)
+    apart = bool(usual) and all(_never_agree((rank, usual[0]), steps) for rank in odd)
+    return odd if apart and odd and len(ranks) >= _LEAST_RANKS and len(usual) > len(odd) + 1 else ()
 
 
 def _read_values(incident: Incident) -> tuple[dict[str, _Steps], dict[tuple[int, int], Evidence]]:

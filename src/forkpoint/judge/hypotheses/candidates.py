@@ -7,7 +7,7 @@ from forkpoint.judge.facts.stacks import find_standings, is_communicating, is_wa
 from forkpoint.judge.facts.symptom import without_dumps
 from forkpoint.judge.hypotheses.repairs import recorded_job
 from forkpoint.judge.hypotheses.unhindered import find_unhindered
-from forkpoint.model.frames import user_place
+from forkpoint.model.frames import Lines, program_lines
 from forkpoint.model.incident import Incident, PartingKind, fact
 from forkpoint.model.log import LogKind
 from forkpoint.replay import Job, Repair, RepairKind, Slot, replay
@@ -61,14 +61,15 @@ def find_apart(incident: Incident) -> frozenset[int]:
         rank
         for slot in job.slots
         for rank in ((slot.absent & job.free & job.elsewhere) | slot.unknown) & standings.keys()
-        if is_waiting_for_ranks(standings[rank].stack) and (place := user_place(standings[rank].stack))
-        if place not in _places_of_waiting(slot, incident)
+        if is_waiting_for_ranks(standings[rank].stack) and standings[rank].place
+        if standings[rank].place[:1] not in _places_of_waiting(slot, incident)
     )
 
 
-def _places_of_waiting(slot: Slot, incident: Incident) -> set[str]:
+def _places_of_waiting(slot: Slot, incident: Incident) -> set[Lines]:
+    """The innermost lines. py-spy names functions otherwise than the recorder (`Trainer.evaluate`)."""
     waiting = (incident.timeline.positions[rank][0].op.stack for rank in list(slot.waiting)[:_ASKED])
-    return {place for stack in waiting if (place := user_place(stack))}
+    return {program_lines(stack)[:1] for stack in waiting} - {()}
 
 
 def _pool(job: Job, incident: Incident) -> list[int]:
@@ -96,7 +97,7 @@ def find_seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
     standing = {
         rank
         for rank in slot.unknown & standings.keys()
-        if is_waiting_for_ranks(standings[rank].stack) and user_place(standings[rank].stack) in places
+        if is_waiting_for_ranks(standings[rank].stack) and standings[rank].place[:1] in places
     }
     return frozenset(rank for rank in named | standing if rank is not None)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from forkpoint.judge.facts.blame import TIMEOUTS, find_closings
 from forkpoint.judge.facts.cite import cite_event
 from forkpoint.judge.facts.departures import Departure, find_departed
+from forkpoint.judge.facts.late_ranks import find_gave_up, find_who_did_not_come
 from forkpoint.judge.facts.log_lines import find_model_mismatch
 from forkpoint.judge.facts.log_progress import view_logs
 from forkpoint.judge.facts.older_dumps import says_nothing
@@ -50,6 +51,7 @@ def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
 
 def _by_words(incident: Incident) -> Iterator[Hypothesis]:
     yield from _departed(incident)
+    yield from _did_not_come(incident)
     yield from _other_models(incident)
     yield from _refused(incident)
     yield from _not_joined(incident)
@@ -78,6 +80,19 @@ def _departed(incident: Incident) -> Iterator[Hypothesis]:
             plain=f"rank {gone.rank} {'raised it and left' if raised else 'is gone'}",
             asks=ask_log((gone.rank,), incident),
         )
+
+
+def _did_not_come(incident: Incident) -> Iterator[Hypothesis]:
+    """The only rank that reports no failure, while all others gave up waiting."""
+    rank = find_who_did_not_come(incident)
+    if rank is None:
+        return
+    gave_up = find_gave_up(incident)
+    waited = tuple(sorted(gave_up))
+    cited = tuple(cite_event(event) for event in list(gave_up.values())[:3])
+    yield from read_silence(
+        (rank,), waited, f"the call in which {name_ranks(waited)} gave up", cited, incident, alive=True
+    )
 
 
 _CLOSED_STORE = re.compile(r"[Bb]roken pipe|got 0 bytes|[Cc]onnection (?:was likely closed|reset)")
@@ -280,7 +295,8 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
 
 def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
     """The given evidence agrees and shows no failure."""
-    failed = any(e.is_failure or e.kind is LogKind.COMMAND_FAILED for e in incident.capture.events)
+    stopped = any(e.kind is LogKind.AGENT_STOP and e.pattern == "agent-stopped" for e in incident.capture.events)
+    failed = any(e.is_failure or (e.kind is LogKind.COMMAND_FAILED and not stopped) for e in incident.capture.events)
     told = failed or stands_still(incident) or incident.outlived_timeout
     absent = without_dumps(incident)
     first = find_first_out_of_line(incident.capture.values)
@@ -304,7 +320,9 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
         yield Hypothesis(
             Cause.HEALTHY,
             (),
-            "nothing that was given shows a failure: the job was healthy, or what failed left no trace in these files",
+            "the launcher was told to stop before anything failed: the job was running, or it stood still until somebody stopped it"
+            if stopped
+            else "nothing that was given shows a failure: the job was healthy, or what failed left no trace in these files",
             f"the dumps of {name_ranks(absent)} beside the others" if absent else "the end of every rank's log",
             asks="the missing dumps" if absent else "the end of every rank's log",
         )

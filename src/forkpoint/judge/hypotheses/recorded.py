@@ -68,8 +68,8 @@ def _moved_between(divergence: Divergence, incident: Incident) -> bool:
         return False
     standings = {r: s for r, s in find_standings(incident).items() if not is_waiting_for_ranks(s.stack)}
     missed = [rank for side in find_missed_ranks(incident) for rank in side]
-    places = {user_place(standings[rank].stack) for rank in divergence.sides[0] if rank in standings}
-    return bool(missed) and all(r in standings and user_place(standings[r].stack) in places for r in missed)
+    places = {standings[rank].place for rank in divergence.sides[0] if rank in standings}
+    return bool(missed) and all(r in standings and standings[r].place in places for r in missed)
 
 
 def _stand_outside(divergence: Divergence, incident: Incident) -> list[Hypothesis]:

@@ -20,10 +20,16 @@ def find_unstopped(spoke: set[int], incident: Incident) -> tuple[int, ...]:
 
 
 def read_silence(
-    ranks: tuple[int, ...], others: tuple[int, ...], place: str, cited: tuple[Evidence, ...], incident: Incident
+    ranks: tuple[int, ...],
+    others: tuple[int, ...],
+    place: str,
+    cited: tuple[Evidence, ...],
+    incident: Incident,
+    *,
+    alive: bool = False,
 ) -> Iterator[Hypothesis]:
     """`ranks` are silent, `others` complain. If the latter are no more than the former, they may be the odd ones
-    themselves.
+    themselves. `alive`: the silent ones ran until somebody ended them, and a call would have failed on them, too.
     """
     few = 2 * len(ranks) < len(incident.timeline.world)
     named, sides = (ranks, ()) if few else ((), tuple((r,) for r in ranks[:MAX_SIDES]))
@@ -31,14 +37,14 @@ def read_silence(
     if not incident.timeline.world_known and len(ranks) > len(others):
         # The number of ranks is not known: the few with logs do not single out one of many.
         named, sides, path_named, path_sides, ranks = (), (), (), (), ()
-    gone = bool(cut_off(incident))
+    gone = bool(cut_off(incident)) and not alive
     who = who_is_meant(named, sides)
     away = Hypothesis(
         Cause.RANK_LOST if gone else Cause.HOST_STALL,
         named,
-        f"{who} {is_or_are(named)} stuck, late or gone and did not reach {place}",
+        f"{who} {is_or_are(named)} {'stuck or late' if alive else 'stuck, late or gone'} and did not reach {place}",
         end_of_log(ranks, incident),
-        alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST, Cause.STRAGGLER),
+        alternatives=(Cause.STRAGGLER,) if alive else (Cause.HOST_STALL if gone else Cause.RANK_LOST, Cause.STRAGGLER),
         sides=sides,
         supports=cited,
         asks=ask_log(ranks, incident),
@@ -53,7 +59,7 @@ def read_silence(
         supports=cited,
         asks="the dumps of all ranks",
     )
-    yield from (away, path) if gone else (path, away)
+    yield from (away, path) if gone or alive else (path, away)
 
 
 def left_no_trace(unheard: tuple[int, ...]) -> Hypothesis:

@@ -5,7 +5,9 @@ from forkpoint.judge.facts.calls import issuing, pairs_wrongly, went_without
 from forkpoint.judge.facts.cite import describe_slot, live_stack, verb
 from forkpoint.judge.facts.departures import Departed, Departure
 from forkpoint.judge.facts.handling import Handling
+from forkpoint.judge.facts.own_ways import LoneCaller
 from forkpoint.judge.facts.refusal import Refusal
+from forkpoint.judge.facts.refused_apart import RefusedApart
 from forkpoint.judge.facts.stacks import PartedStacks
 from forkpoint.judge.telling.phrases import call_of, others, place_of_call, raised, wait_for, waiting
 from forkpoint.model.frames import user_place
@@ -182,6 +184,19 @@ def tell_refusal(refusal: Refusal, incident: Incident) -> tuple[str, ...]:
     return with_endings(f"rank {rank} was at {place or 'another call'}{rest}", ended)
 
 
+def tell_refused_apart(apart: RefusedApart) -> tuple[str, ...]:
+    ranks, others_ = apart.ranks, plain_ranks([one.rank for one in apart.others])
+    place = plain_place(apart.others[0].stack)
+    plain = f"{plain_ranks(ranks)} {verb(ranks, 'was', 'were')} in another call than {others_}{f' (at {place})' if place else ''}"
+    return with_endings(plain, f"; gloo ended {verb(ranks, 'it', 'them')} because the sizes do not match")
+
+
+def tell_lone_caller(lone: LoneCaller, incident: Incident) -> tuple[str, ...]:
+    usual, own = lone.divergence.cohorts
+    plain = f"rank {lone.standing.rank} {_waits(own, incident)}, which no other rank comes to"
+    return with_endings(plain, f"; {others(usual.ranks, own.ranks, incident)} {_waits(usual, incident)}")
+
+
 def tell_handling(first: Handling, divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     where, place = _at(plain_place(first.raised.stack)), plain_place(first.ended.stack)
     went = f" and went on to {place} while handling it" if place else " and went on elsewhere while handling it"
@@ -218,6 +233,30 @@ def _at(place: str | None) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The same with every call and slot, for the summary.
+
+
+def is_one_too_many(divergence: Divergence) -> bool:
+    return bool(divergence.odd) and divergence.odd == divergence.sides[0]
+
+
+def state_parting(divergence: Divergence, incident: Incident) -> str:
+    odd = name_ranks(divergence.odd) if divergence.odd else "some ranks"
+    slot = describe_slot(divergence)
+    if divergence.shift:
+        return state_shift(divergence, incident)
+    if divergence.how is PartingKind.METADATA:
+        return state_calls(divergence)
+    if is_one_too_many(divergence):
+        return f"{odd} issued a collective at {slot} that the others did not: {'; '.join(list_calls(divergence)[:3])}"
+    if divergence.how is PartingKind.CYCLE and not divergence.odd:
+        return f"ranks wait for each other, at {slot} and elsewhere: one side skipped a call or made an extra one"
+    if divergence.how is PartingKind.CYCLE:
+        waits = verb(divergence.odd, "waits", "wait")
+        return f"{odd} did not issue {slot}, where others wait, and {waits} for them in another call"
+    stack = live_stack(divergence.odd[0], incident)
+    place = user_place(stack.stack) if stack else None
+    where = f" ({place})" if place else ""
+    return f"{odd} {verb(divergence.odd, 'is', 'are')} in another call{where} while the others wait at {slot}"
 
 
 def state_calls(divergence: Divergence) -> str:

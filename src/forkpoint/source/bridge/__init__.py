@@ -14,6 +14,7 @@ from pathlib import Path
 from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.verdict import Cause, Site, Verdict
+from forkpoint.model.world import name_ranks
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.arguments import find_argument, find_dispatched, find_order, find_passed, find_threads
 from forkpoint.source.bridge.fork import SURE, Fork, ForkKind, Weighed
@@ -31,8 +32,8 @@ from forkpoint.source.bridge.printed import find_printed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.separate import LEAST, find_separations, program_flow, weigh
 from forkpoint.source.bridge.sides import Chain, Sides, find_sides, live_of, raised_by
-from forkpoint.source.bridge.stuck import find_between, find_held, find_raised
-from forkpoint.source.bridge.undecided import find_undecided
+from forkpoint.source.bridge.stuck import find_above, find_between, find_held, find_raised
+from forkpoint.source.bridge.undecided import find_undecided, find_ways_past
 from forkpoint.source.syntax import shortened
 
 __all__ = ["Fork", "ForkKind", "bridge", "find_forks"]
@@ -75,6 +76,9 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
             # A lost rank has left every loop, so a loop alone proves nothing.
             loops = ForkKind.LOOP
             yield from (w for w in _separated(verdict, sides, flow) if w.fork.kind is not loops or w.fork.reasons)
+        case Cause.ORDER_INVERSION if verdict.divergence is not None:
+            for chain in {flow.places.chain(c.stack) for c in verdict.divergence.cohorts} - {()}:
+                yield from find_order(chain, None, flow, at_call=True)
         case Cause.DIVERGENT_PATH if verdict.divergence is not None:
             chains = {flow.places.chain(c.stack) for c in verdict.divergence.cohorts}
             if len(chains) == 1 and (chain := chains.pop()):
@@ -88,6 +92,8 @@ def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iter
     if verdict.cause is Cause.INCONCLUSIVE:
         return
     places = find_places(incident, verdict, flow)
+    if verdict.cause is Cause.DIVERGENT_PATH and sides is not None and not flow.places.chain(sides.odd.stack):
+        yield from (w for place in places if place.chain for w in find_ways_past(place, flow))
     yield from find_taken(incident, verdict, places, flow)
     if not flow.places.chain(live_of(verdict.suspects, incident)):
         yield from find_leads(incident, verdict, places, flow)
@@ -98,6 +104,8 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
     usual, odd = flow.places.chain(sides.usual.stack), flow.places.chain(sides.odd.stack)
     yield from found
     explained = any(w.weight >= LEAST for w in found)
+    if odd and not usual and not explained:
+        yield from find_above(odd, name_ranks(verdict.suspects, 2), sides.odd.cohort, flow)
     if in_same_pass(sides, flow) or (not explained and (in_a_pass(sides.usual, flow) or in_a_pass(sides.odd, flow))):
         yield from find_unused(sides.odd.cohort, flow)
         yield from find_unsynced(sides.odd.cohort, flow)

@@ -47,6 +47,7 @@ _ONLY, _ONE_OF_SOME = 0.8, 0.4
 _DEEPER = 0.97
 _PRINTED_ODD, _PRINTED_THERE = 0.85, 0.95
 _LEFT = 0.7
+_OWN_LINE = 0.75
 _READ, _JOINS = 0.6, 0.3
 _STALLS = (Cause.HOST_STALL, Cause.STRAGGLER)
 _READS = frozenset({"read", "read_text", "readlines", "load", "loads", "safe_load", "open", "getenv"})
@@ -65,8 +66,21 @@ def find_leads(incident: Incident, verdict: Verdict, places: list[CallPlace], fl
     if verdict.cause is Cause.DIVERGENT_PATH and peers is not None and last is not None and whole:
         yield from _left_behind(last, peers, words, verdict, flow)
     waited_for = verdict.cause in _STALLS or (verdict.cause is Cause.RANK_LOST and _were_waited_for(incident, verdict))
+    if verdict.cause in _STALLS and last is not None:
+        yield from _own_line(last, words, verdict, flow)
     if peers is not None and waited_for and _say_nothing(incident, verdict):
         yield from _holding(peers, verdict, flow)
+
+
+def _own_line(last: Spoken, words: dict[int, list[Spoken]], verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Where the suspects printed their last line, if no other rank ever prints it: they were at work of their own."""
+    others = (said for rank, said in words.items() if rank not in verdict.suspects)
+    if any(one.message is last.message for said in others for one in said):
+        return
+    told = f'{name_ranks(verdict.suspects, 2)} printed "{shortened(last.text, _SHOWN)}" here, and no other rank did'
+    place = CodeLine(last.message.function, last.message.call.lineno)
+    fork = place_fork(ForkKind.HELD, place, flow.places, told, None)
+    yield from [Weighed(fork, _OWN_LINE)] if fork is not None else []
 
 
 def _say_nothing(incident: Incident, verdict: Verdict) -> bool:

@@ -185,7 +185,16 @@ def _owner(state: State, *ways: tuple[Turn | None, State]) -> Function:
 
 
 def _decisions(region: Region) -> Iterator[tuple[State, list[tuple[Turn | None, State]]]]:
-    return ((s, ways) for s, ways in region.ways.items() if len(ways) > 1)
+    """Places at which ranks may go different ways. Whether a file is the script is the same on all of them."""
+    return (
+        (state, ways)
+        for state, ways in region.ways.items()
+        if len(ways) > 1 and not any(turn and turn.test and _asks_for_script(turn.test) for turn, _ in ways)
+    )
+
+
+def _asks_for_script(test: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))
 
 
 def _best(region: Region, distances: dict[State, int]) -> int:

@@ -39,7 +39,7 @@ def find_held(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterat
     if not chain:
         return
     who, is_one = name_ranks(verdict.suspects, 2), len(verdict.suspects) == 1
-    above = list(_above(chain, who, cohort, flow))
+    above = list(find_above(chain, who, cohort, flow))
     under = _under(above[0].fork, chain) if above else ""
     where = "in a library called from here" if flow.places.outside(stack) else "here"
     told = f"{who} {'is' if is_one else 'are'} stuck {where}{under}"
@@ -70,7 +70,7 @@ def _loading(flow: ProgramFlow) -> list[tuple[CodeLine, str]]:
     return waits if len(waits) == 1 else [(CodeLine(items[0], items[0].body[0].lineno), "")]
 
 
-def _above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
+def find_above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
     """Decisions around the frames that can differ by rank, innermost first."""
     for depth, place in enumerate(reversed(chain)):
         for node in enclosing(place.line, place.function):

@@ -52,7 +52,7 @@ def find_undecided(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> I
         yield from _between(places[0], places[1], verdict, flow)
     in_order = any(Cause.ORDER_INVERSION in (h.cause, *h.alternatives) for h in verdict.hypotheses[:2])
     for place in places[:_MOST_PLACES]:
-        yield from _missing(place, flow)
+        yield from find_ways_past(place, flow)
         if in_order and place.chain:
             yield from (_perhaps(w) for w in find_order(place.chain, place.cohort, flow, at_call=False))
         if Cause.METADATA_MISMATCH in likely and not flow.places.outside(place.stack):
@@ -95,7 +95,7 @@ def _between(one: CallPlace, other: CallPlace, verdict: Verdict, flow: ProgramFl
             yield replace(told, weight=weighed.weight) if verdict.suspects else told
 
 
-def _missing(place: CallPlace, flow: ProgramFlow) -> Iterator[Weighed]:
+def find_ways_past(place: CallPlace, flow: ProgramFlow) -> Iterator[Weighed]:
     """Decisions that can differ by rank and make a rank miss the call."""
     at = place.chain[-1]
     call = f"the call at {short_name(at.function.module.path)}:{at.line}, to which {name_ranks(place.ranks, 2)} came"

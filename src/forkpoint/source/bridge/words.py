@@ -16,12 +16,16 @@ from forkpoint.source.syntax import all_arguments, last_word, names_in
 
 PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
                     "log_rank", "print_rank"})  # fmt: skip
-_LEAST = 8
+_LEAST = 7
 """Minimum number of letters of a message that must be written in the source: two short words. With fewer, any line
 would fit.
 """
 _FIELD = re.compile(r"%[-+ #0-9.]*[a-zA-Z]|\{[^{}]*\}")
 _NUMBER = re.compile(r"[0-9]+")
+_PREFIX = re.compile(
+    r"^(?:[\[(]?\d[\d:.,/TZ+ -]{4,40}[\])]? {0,3}|\[[^\]]{1,30}\] {0,3}|(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL)\b[ :|-]{0,9})+"
+)
+"""What loggers put before a message: times, levels and ranks."""
 _MOST_LOGS = 64
 _MOST_CALLERS = 12
 
@@ -103,9 +107,11 @@ def read_words(capture: Capture, flow: ProgramFlow) -> dict[int, list[Spoken]]:
             if form not in known:
                 known[form] = _printed_by(line.text, messages)
             message = known[form]
-            fit = message.fits.search(line.text) if message else None
+            text = _PREFIX.sub("", line.text)
+            fit = (message.fits.search(text) or message.fits.search(line.text)) if message else None
             if rank is not None and message is not None and fit is not None:
-                found.setdefault(rank, []).append(Spoken(line.text[fit.start() :], message, file, line.line))
+                said = fit.string[fit.start() :].lstrip(" :,")
+                found.setdefault(rank, []).append(Spoken(said, message, file, line.line))
     return found
 
 
