@@ -18,7 +18,7 @@ from forkpoint.agent.similar.search import render_index as render_similar
 from forkpoint.cli import COMMANDS, main
 from forkpoint.judge.detectors import DETECTORS
 from forkpoint.knowledge.base import EntryKind, entries
-from forkpoint.lab.faults import FAULTS
+from forkpoint.lab.fault import FAULTS
 from forkpoint.lint.catalogue import all_rules
 from forkpoint.lint.render import markdown as lint_markdown
 from forkpoint.model.verdict import Cause

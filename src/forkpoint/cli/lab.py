@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
 
 
 def _run_list(args: Namespace) -> int:
-    from forkpoint.lab.faults import FAULTS
+    from forkpoint.lab.fault import FAULTS
     from forkpoint.lab.record import list_json, list_text
 
     print(list_json(FAULTS) if args.json else list_text(FAULTS))
@@ -137,7 +137,7 @@ def _run_collectives(args: Namespace) -> int:
 
 
 def _chosen(names: Sequence[str]) -> "list[Fault]":
-    from forkpoint.lab.faults import FAULTS
+    from forkpoint.lab.fault import FAULTS
 
     by_name = {fault.name: fault for fault in FAULTS}
     for name in names:
