@@ -113,8 +113,7 @@ def _run_score(args: Namespace) -> int:
 
 
 def _run_collectives(args: Namespace) -> int:
-    from forkpoint.lab.collectives.arguments import MODULE, count_gpus, run_ranks, write_arguments
-    from forkpoint.lab.collectives.plan import mesh_partitions
+    from forkpoint.lab.collectives.plan import MODULE, count_gpus, mesh_partitions, run_ranks, write_arguments
     from forkpoint.lab.record import find_torch
 
     if args.perfetto:
@@ -271,7 +270,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_collectives(parser: ArgumentParser) -> None:
-    from forkpoint.lab.collectives.arguments import add_plan_arguments
+    from forkpoint.lab.collectives.plan import add_plan_arguments
 
     parser.add_argument("--ranks", type=count, metavar="N", help="processes to start here (default: one per GPU, or 4)")
     _add_backend(parser)

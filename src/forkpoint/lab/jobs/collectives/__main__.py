@@ -23,12 +23,10 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from forkpoint.lab.collectives.arguments import add_plan_arguments, count_gpus
-from forkpoint.lab.collectives.plan import read_plan
+from forkpoint.lab.collectives.plan import add_plan_arguments, count_gpus, read_plan
 from forkpoint.lab.collectives.render import export_result, result_json, result_text
 from forkpoint.lab.collectives.report import CollectivesResult, Links, RanksHeard, assemble, read_report
-from forkpoint.lab.jobs.collectives.pairs import time_pairs
-from forkpoint.lab.jobs.collectives.worker import Board, Worker
+from forkpoint.lab.jobs.collectives.worker import Board, Worker, time_pairs
 from forkpoint.live.processes import free_port
 
 _GRACE_S = 5
