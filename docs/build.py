@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, fill
 
-from forkpoint.agent.similar.search import render_index as render_similar
+from forkpoint.agent.similar import render_index as render_similar
 from forkpoint.cli import COMMANDS, main
 from forkpoint.judge.detectors import DETECTORS
 from forkpoint.knowledge.base import EntryKind, entries
@@ -358,4 +358,4 @@ if __name__ == "__main__":
         (DOCS / name).write_text(page)
     write_pages(DOCS / "kb", render_kb())
     write_pages(DOCS / "lint", render_lint())
-    (ROOT / "src/forkpoint/agent/similar/index.toml").write_text(render_similar(ROOT / "cases"))
+    (ROOT / "src/forkpoint/agent/similar.toml").write_text(render_similar(ROOT / "cases"))
