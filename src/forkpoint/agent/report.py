@@ -2,7 +2,6 @@
 to forward to a colleague.
 
 JSON: schema `forkpoint.agent/1`, `agent.schema.json` beside this file.
-
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,6 @@
 
 A node that does not answer is a problem in the summary, and the others continue. The few full dumps that a verdict is
 based on are fetched afterwards.
-
 """
 
 import io

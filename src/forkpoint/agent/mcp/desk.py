@@ -3,7 +3,6 @@
 A thread reads the case and continues after the request that started it: clients give up after a minute or less, and a large
 case takes longer. Requests in the meantime get the progress. All paths, and all files read below them, must be inside one
 root folder.
-
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
