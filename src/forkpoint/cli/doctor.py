@@ -131,7 +131,7 @@ def _print_list(*, as_json: bool) -> None:
 
 def _write_metrics(path: str, report: "DoctorReport") -> None:
     with needing_extra("--prometheus", "watch"):
-        from forkpoint.doctor.prometheus import render_metrics
+        from forkpoint.doctor.text import render_metrics
     write_file(path, [render_metrics(report)])
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from forkpoint.doctor.kernel import INTERVAL_S, read_number
-from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
+from forkpoint.doctor.checks.kernel import INTERVAL_S, read_number
+from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, judged, ok, skipped
 from forkpoint.doctor.system import Process, System, with_files, with_processes
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -249,18 +249,13 @@ def _look_at_cgroup_pids(system: System) -> CheckResult:
         return skipped("no control group of this process counts processes")
     limits = [limit for folder in folders if (limit := read_number(system, f"{folder}/pids.max")) is not None]
     details = (("pids limit", str(min(limits, default="none"))),)
-    refused = [(folder, count) for folder in folders if (count := _pids_refused(system, folder))]
-    if refused:
-        return bad(
-            "; ".join(f"{folder} refused {count} new processes or threads" for folder, count in refused),
-            "raise the pids limit (`docker run --pids-limit`, kubelet's podPidsLimit, systemd's TasksMax), or fewer workers",
-            *details,
-        )
-    return ok(f"no process or thread was refused; limit {details[0][1]}", *details)
-
-
-def _pids_refused(system: System, folder: str) -> int:
-    return keyed(system.read(f"{folder}/pids.events")).get("max", 0)
+    refused = {folder: keyed(system.read(f"{folder}/pids.events")).get("max", 0) for folder in folders}
+    return judged(
+        [f"{folder} refused {count} new processes or threads" for folder, count in refused.items() if count],
+        "raise the pids limit (`docker run --pids-limit`, kubelet's podPidsLimit, systemd's TasksMax), or fewer workers",
+        f"no process or thread was refused; limit {details[0][1]}",
+        *details,
+    )
 
 
 def _inject_cgroup_pids(system: System) -> System:

@@ -17,7 +17,7 @@ from forkpoint.doctor.nvml import (
     skip_gpus,
     some_gpus,
 )
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, judged, ok, skipped
 from forkpoint.doctor.system import System
 
 _LOOK_CLOSER = (
@@ -46,14 +46,10 @@ def _look_at_gpu_present(system: System) -> CheckResult:
 
 def _judge_gpu_present(nvml: Nvml, wanted: tuple[int, str] | None) -> CheckResult:
     details = (("GPUs", models(nvml.readable)),)
-    lost = [gpu for gpu in nvml.gpus if gpu.lost is not None]
-    if lost:
-        return bad("; ".join(f"{gpu.label} does not answer: {gpu.lost}" for gpu in lost), _LOOK_CLOSER, *details)
-    failing = [gpu for gpu in nvml.gpus if gpu.errors]
-    if failing:
-        return bad(
-            "; ".join(f"{gpu.label} answers with {', '.join(gpu.errors)}" for gpu in failing), _LOOK_CLOSER, *details
-        )
+    lost = [f"{gpu.label} does not answer: {gpu.lost}" for gpu in nvml.gpus if gpu.lost is not None]
+    failing = [f"{gpu.label} answers with {', '.join(gpu.errors)}" for gpu in nvml.gpus if gpu.errors]
+    if lost or failing:
+        return bad("; ".join(lost or failing), _LOOK_CLOSER, *details)
     if wanted and len(nvml.gpus) < wanted[0]:
         number, variable = wanted
         return bad(f"{len(nvml.gpus)} of {number} GPUs are there ({variable})", _LOOK_CLOSER, *details)
@@ -112,13 +108,11 @@ def _judge_gpu_recovery(gpus: Sequence[Gpu]) -> CheckResult:
     told = [gpu for gpu in gpus if gpu.recovery_action is not None]
     if not told:
         return skipped(f"{UNTOLD}: only newer drivers have this field")
-    needing = [gpu for gpu in told if gpu.recovery_action]
-    if needing:
-        return bad(
-            "; ".join(f"the driver asks for {_recovery_action(gpu)} on {gpu.label}" for gpu in needing),
-            "start no job on it; the node's operator takes that step (`nvidia-smi -q | grep -i 'recovery action'`)",
-        )
-    return ok(f"the driver asks for no recovery step on {len(told)} GPUs")
+    return judged(
+        [f"the driver asks for {_recovery_action(gpu)} on {gpu.label}" for gpu in told if gpu.recovery_action],
+        "start no job on it; the node's operator takes that step (`nvidia-smi -q | grep -i 'recovery action'`)",
+        f"the driver asks for no recovery step on {len(told)} GPUs",
+    )
 
 
 def _recovery_action(gpu: Gpu) -> str:
@@ -148,15 +142,17 @@ def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
         ("ECC", ", ".join(dict.fromkeys("on" if gpu.ecc else "off" for gpu in gpus))),
         *((f"count {gpu.label} uncorrected", str(gpu.uncorrected_ever)) for gpu in counted),
     )
-    hit = [gpu for gpu in counted if gpu.uncorrected]
-    if hit:
-        return bad(
-            "; ".join(f"{gpu.label}: {gpu.uncorrected} uncorrected since the driver was loaded" for gpu in hit),
-            "look for Xid 48, 63, 64, 94 and 95 in the kernel log (`forkpoint explain xid48`); the GPU's operator drains "
-            "it, resets it and tests it again. Replace a GPU whose rows cannot be remapped, or that fails again",
-            *details,
-        )
-    return ok(f"no uncorrected memory error on {len(counted)} of {len(gpus)} GPUs", *details)
+    return judged(
+        [
+            f"{gpu.label}: {gpu.uncorrected} uncorrected since the driver was loaded"
+            for gpu in counted
+            if gpu.uncorrected
+        ],
+        "look for Xid 48, 63, 64, 94 and 95 in the kernel log (`forkpoint explain xid48`); the GPU's operator drains "
+        "it, resets it and tests it again. Replace a GPU whose rows cannot be remapped, or that fails again",
+        f"no uncorrected memory error on {len(counted)} of {len(gpus)} GPUs",
+        *details,
+    )
 
 
 GPU_ECC = DoctorCheck(
@@ -217,14 +213,12 @@ def _judge_gpu_slowdown(gpus: Sequence[Gpu]) -> CheckResult:
     told = [gpu for gpu in gpus if gpu.reasons is not None]
     if not told:
         return skipped(UNTOLD)
-    slow = [f"{gpu.label}: {', '.join(held)}" for gpu in told if (held := _slowdowns_of(gpu))]
-    if slow:
-        return bad(
-            "; ".join(slow),
-            "watch `nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 5`; "
-            "the operator checks power and cooling of the node. In a job this GPU's rank is the straggler",
-        )
-    return ok(f"none of {len(told)} GPUs is throttled by heat or power")
+    return judged(
+        [f"{gpu.label}: {', '.join(held)}" for gpu in told if (held := _slowdowns_of(gpu))],
+        "watch `nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 5`; "
+        "the operator checks power and cooling of the node. In a job this GPU's rank is the straggler",
+        f"none of {len(told)} GPUs is throttled by heat or power",
+    )
 
 
 def _slowdowns_of(gpu: Gpu) -> list[str]:
@@ -246,14 +240,11 @@ def _judge_gpu_temperature(gpus: Sequence[Gpu]) -> CheckResult:
     told = [gpu for gpu in gpus if _degrees_left(gpu) is not None]
     if not told:
         return skipped(UNTOLD)
-    hot = [gpu for gpu in told if (left := _degrees_left(gpu)) is not None and left <= 0]
-    if hot:
-        return bad(
-            "; ".join(f"{gpu.label} is at {gpu.temperature} C, its limit" for gpu in hot),
-            "the operator checks fans, cooling and dust filters of the node; compare it with its neighbours",
-        )
-    warmest = max(gpu.temperature or 0 for gpu in told)
-    return ok(f"the warmest of {len(told)} GPUs is at {warmest} C, below its limit")
+    return judged(
+        [f"{gpu.label} is at {gpu.temperature} C, its limit" for gpu in told if (_degrees_left(gpu) or 0) <= 0],
+        "the operator checks fans, cooling and dust filters of the node; compare it with its neighbours",
+        f"the warmest of {len(told)} GPUs is at {max(gpu.temperature or 0 for gpu in told)} C, below its limit",
+    )
 
 
 def _degrees_left(gpu: Gpu) -> int | None:
@@ -280,14 +271,12 @@ def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
     if not told:
         return skipped(UNTOLD)
     off = [gpu for gpu in told if not gpu.persistence]
-    details = (("persistence", "off" if off else "on"),)
-    if off:
-        return bad(
-            f"persistence is off on {labels(off)}",
-            "the node's operator: `systemctl enable --now nvidia-persistenced`",
-            *details,
-        )
-    return ok(f"persistence is on for {len(told)} GPUs", *details)
+    return judged(
+        [f"persistence is off on {labels(off)}"] if off else [],
+        "the node's operator: `systemctl enable --now nvidia-persistenced`",
+        f"persistence is on for {len(told)} GPUs",
+        ("persistence", "off" if off else "on"),
+    )
 
 
 GPU_PERSISTENCE = DoctorCheck(

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from forkpoint.doctor.kernel import INTERVAL_S, Counter, recent_events, say, told
+from forkpoint.doctor.checks.kernel import INTERVAL_S, Counter, recent_events, say, told
 from forkpoint.doctor.nvml import (
     DEVICES,
     Gpu,
@@ -19,7 +19,7 @@ from forkpoint.doctor.nvml import (
     look_at_gpus,
 )
 from forkpoint.doctor.nvml_reader import INTERVAL_S as NVML_INTERVAL_S
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, judged, skipped
 from forkpoint.doctor.system import System, Unanswered, with_files
 from forkpoint.evidence.machine.kernel_lines import KernelEvent
 from forkpoint.evidence.machine.kinds import KernelKind
@@ -45,14 +45,10 @@ def _judge_gpu_nvlink(gpus: Sequence[Gpu]) -> CheckResult:
         *_missing_links(gpus),
         *(said for gpu in gpus for link in gpu.links for said in _moved_link_counters(gpu, link)),
     ]
-    if trouble:
-        return bad(
-            "; ".join(trouble),
-            "`nvidia-smi nvlink --status` and `nvidia-smi nvlink -e` a minute apart; look for Xid 74 or 144 to 150 in the "
-            "kernel log. The operator inspects cable, baseplate and both ends",
-            *details,
-        )
-    return ok(
+    return judged(
+        trouble,
+        "`nvidia-smi nvlink --status` and `nvidia-smi nvlink -e` a minute apart; look for Xid 74 or 144 to 150 in the "
+        "kernel log. The operator inspects cable, baseplate and both ends",
         f"{sum(_active_links(gpu) for gpu in gpus)} links active, no error counter moved in {NVML_INTERVAL_S:g} s",
         *details,
     )
@@ -142,11 +138,10 @@ def _look_at_pcie_errors(system: System) -> CheckResult:
         if counter.added
     ]
     lost = [event for event in words if _is_uncorrected(event)]
-    if moved or lost:
-        return bad("; ".join([*moved, *([told(lost)] if lost else [])]), _PCIE_FIX, *details)
     unread = f"; {events.why}" if isinstance(events, Unanswered) else ""
     corrected = f"; {len(words)} messages of corrected ones" if words else ""
-    return ok(f"no uncorrected PCIe error{corrected}{unread}", *details)
+    trouble = [*moved, *([told(lost)] if lost else [])]
+    return judged(trouble, _PCIE_FIX, f"no uncorrected PCIe error{corrected}{unread}", *details)
 
 
 def _is_uncorrected(event: KernelEvent) -> bool:
@@ -198,19 +193,18 @@ def _look_at_pcie_link(system: System) -> CheckResult:
     devices = find_devices(system)
     if not devices:
         return skipped("no GPU and no network adapter is on the PCI bus")
-    judged = [device for device in devices if _widths(system, device)]
-    if not judged:
+    shown = [device for device in devices if _widths(system, device)]
+    if not shown:
         return skipped("the PCI bus of this machine shows no link widths: it belongs to a virtual machine")
     working = _working_gpus(system)
-    trouble = [said for device in judged for said in _slow_pcie_links(system, device, working)]
-    details = (("PCIe links", "; ".join(_describe_link(system, device) for device in judged)),)
-    if trouble:
-        return bad(
-            "; ".join(trouble),
-            "`lspci -vvv -s ADDRESS | grep -E 'LnkCap|LnkSta'`; the operator reseats the card or looks at riser and slot",
-            *details,
-        )
-    return ok(f"{len(judged)} links are as wide and fast as both ends support", *details)
+    trouble = [said for device in shown for said in _slow_pcie_links(system, device, working)]
+    details = (("PCIe links", "; ".join(_describe_link(system, device) for device in shown)),)
+    return judged(
+        trouble,
+        "`lspci -vvv -s ADDRESS | grep -E 'LnkCap|LnkSta'`; the operator reseats the card or looks at riser and slot",
+        f"{len(shown)} links are as wide and fast as both ends support",
+        *details,
+    )
 
 
 def _slow_pcie_links(system: System, device: PciDevice, working: frozenset[str]) -> Iterator[str]:

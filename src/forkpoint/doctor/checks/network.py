@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forkpoint.doctor.kernel import INTERVAL_S, read_number, read_twice
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
+from forkpoint.doctor.checks.kernel import INTERVAL_S, read_number, read_twice
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, judged, skipped
 from forkpoint.doctor.system import System, with_environ, with_files
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -112,9 +112,8 @@ def _look_at_infiniband(system: System) -> CheckResult:
         *((f"count {_port_counter_name(path)}", str(counter.after)) for path, counter in counters.items()),
     )
     trouble = [*_ports_down(used), *_slow_ports(used), *moved]
-    if trouble:
-        return bad("; ".join(trouble), _INFINIBAND_FIX, *details)
-    return ok(f"{len(used)} ports are active and no error counter moved in {INTERVAL_S:g} s", *details)
+    fine = f"{len(used)} ports are active and no error counter moved in {INTERVAL_S:g} s"
+    return judged(trouble, _INFINIBAND_FIX, fine, *details)
 
 
 def _none_used(ports: Sequence[Port], setting: str) -> CheckResult:
@@ -261,13 +260,12 @@ def _judge_network_interfaces(
         *((f"count {_interface_counter_name(path)}", str(counter.after)) for path, counter in counters.items()),
     )
     trouble = [*down, *_slow_interfaces(interfaces), *moved]
-    if trouble:
-        return bad(
-            "; ".join(trouble),
-            "`ip -s link show INTERFACE` and `ethtool -S INTERFACE` a minute apart; the operator checks cable and switch port",
-            *details,
-        )
-    return ok(f"{', '.join(one.name for one in used)}: up, no errors in {INTERVAL_S:g} s", *details)
+    return judged(
+        trouble,
+        "`ip -s link show INTERFACE` and `ethtool -S INTERFACE` a minute apart; the operator checks cable and switch port",
+        f"{', '.join(one.name for one in used)}: up, no errors in {INTERVAL_S:g} s",
+        *details,
+    )
 
 
 def read_interface(system: System, name: str) -> Interface:

@@ -23,12 +23,18 @@ def release_of(system: System) -> Release | CheckResult:
     return release
 
 
-def recording_release(system: System) -> Release | CheckResult:
-    """As above, but only releases that have a recorder."""
-    release = release_of(system)
-    if isinstance(release, Release) and release < FIRST:
-        return skipped(f"torch {release} has no flight recorder; the first one is in {FIRST}")
-    return release
+def with_recorder(look: Callable[[System, Release], CheckResult]) -> Callable[[System], CheckResult]:
+    """A check of settings for a release of torch that has a recorder; skipped for others."""
+
+    def looked(system: System) -> CheckResult:
+        release = release_of(system)
+        if isinstance(release, CheckResult):
+            return release
+        if release < FIRST:
+            return skipped(f"torch {release} has no flight recorder; the first one is in {FIRST}")
+        return look(system, release)
+
+    return looked
 
 
 def with_torch(system: System, version: str = "2.13.0") -> System:
