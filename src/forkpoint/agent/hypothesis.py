@@ -9,8 +9,7 @@ from pydantic import Field
 from forkpoint.agent.case import ClaimCheck, ClaimStatus, Ledger, Wire
 from forkpoint.agent.claims import AnyClaim, Issued, Missing, NothingFurther, SameValue
 from forkpoint.agent.model import Usage
-from forkpoint.brief.case import Case
-from forkpoint.brief.naming import is_plain, matching_groups, told_ranks
+from forkpoint.brief.case import Case, is_plain, matching_groups, told_ranks
 from forkpoint.judge.hypotheses.repairs import find_replay, is_excluded, recorded_job
 from forkpoint.model.incident import Divergence, PartingKind
 from forkpoint.model.verdict import Cause, Verdict

@@ -12,8 +12,7 @@ from typing import Any
 
 from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Explanation, ModelHypothesis, Remedy
-from forkpoint.brief.case import Case
-from forkpoint.brief.naming import is_plain, told_ranks
+from forkpoint.brief.case import Case, is_plain, told_ranks
 from forkpoint.report.escape import ascii_json, escape
 from forkpoint.report.json_report import render_json
 from forkpoint.report.markdown import code, fenced, sentence

@@ -24,8 +24,7 @@ from forkpoint.agent.patch_check import check_patch
 from forkpoint.agent.talk import HYPOTHESIS, REMEDY, REPAIR, GoOn, OfferAt, RemedyChoice, Talk
 from forkpoint.agent.tools import BY_NAME
 from forkpoint.agent.transcript import SCHEMA, TranscriptRecord
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import fact
+from forkpoint.brief.case import Case, Fact, QuestionRefused, fact
 from forkpoint.model.verdict import Cause
 from forkpoint.report.json_report import render_json
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import answer, fact, lines_around, name_group, names, plain_name
+from forkpoint.brief.case import Case, Fact, QuestionRefused, answer, fact, lines_around, name_group, names, plain_name
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.model.entries import Tables
 from forkpoint.model.incident import Divergence

@@ -5,8 +5,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from forkpoint.brief.calls import tell_op
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import answer, fact, name_group, name_module, plain_name, shortened
+from forkpoint.brief.case import (
+    Case,
+    Fact,
+    QuestionRefused,
+    answer,
+    fact,
+    name_group,
+    name_module,
+    plain_name,
+    shortened,
+)
 from forkpoint.diverge.waits import find_cycle, find_waits
 from forkpoint.evidence.stacks.shapes import find_shape
 from forkpoint.judge.facts.contrast import find_lines

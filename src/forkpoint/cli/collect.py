@@ -65,10 +65,9 @@ def run(args: Namespace) -> int:
 
 def _questions(args: Namespace) -> "tuple[RankQuestion, ...]":
     from forkpoint.gather.collect import RankQuestion, ask_pipes
-    from forkpoint.live.watch.sources.ask import parse_address
+    from forkpoint.live.watch.sources.ask import Ras, parse_address
     from forkpoint.live.watch.sources.debug_server import DebugServer, parse_workers
     from forkpoint.live.watch.sources.pipes import usual_prefixes
-    from forkpoint.live.watch.sources.ras import Ras
 
     if args.debug_server and args.worker:
         raise UsageError("--debug-server finds the workers itself: leave out --worker, or give all workers instead")

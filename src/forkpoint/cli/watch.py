@@ -147,11 +147,10 @@ def _print_sight(sight: "Sight", args: Namespace) -> None:
 
 
 def _make_sources(args: Namespace) -> "list[LiveSource]":
-    from forkpoint.live.watch.sources.ask import parse_address
+    from forkpoint.live.watch.sources.ask import Ras, parse_address
     from forkpoint.live.watch.sources.debug_server import DebugServer, parse_workers
     from forkpoint.live.watch.sources.paths import Paths
     from forkpoint.live.watch.sources.pipes import POKE_EVERY_S, Pipes, usual_prefixes
-    from forkpoint.live.watch.sources.ras import Ras
 
     sources: list[LiveSource] = []
     if args.debug_server and args.worker:

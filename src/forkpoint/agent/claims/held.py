@@ -7,8 +7,7 @@ from typing import Final
 
 from forkpoint.agent.case import ClaimCheck, ClaimStatus
 from forkpoint.brief.calls import members_alike, tell_slot
-from forkpoint.brief.case import Case, Fact
-from forkpoint.brief.naming import fact, is_plain, matching_groups, name_group, named, number, told_ranks
+from forkpoint.brief.case import Case, Fact, fact, is_plain, matching_groups, name_group, named, number, told_ranks
 from forkpoint.diverge.cohorts import issued
 from forkpoint.diverge.slots import token_at
 from forkpoint.model.entries import Tables

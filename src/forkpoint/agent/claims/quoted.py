@@ -9,8 +9,7 @@ from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import Line, find_line, find_module
 from forkpoint.agent.tools.logs import find_file, line_at, read_lines, text_files
 from forkpoint.agent.tools.stacks import tell_frame
-from forkpoint.brief.case import Case, Fact
-from forkpoint.brief.naming import fact, is_plain, named, number
+from forkpoint.brief.case import Case, Fact, fact, is_plain, named, number
 from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.stacks.shapes import Shape, find_shape
 from forkpoint.model.frames import bare_name

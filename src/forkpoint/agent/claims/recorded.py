@@ -20,8 +20,7 @@ from forkpoint.agent.claims.held import (
     shown,
     tally,
 )
-from forkpoint.brief.case import Case, Fact
-from forkpoint.brief.naming import fact, is_plain, named, number, told_ranks
+from forkpoint.brief.case import Case, Fact, fact, is_plain, named, number, told_ranks
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.judge.hypotheses.repairs import recorded_job
 from forkpoint.model.op import SIZES_FREE, Signature, numel, split_name

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import Line, deciding_at, find_line, whole_decisions
-from forkpoint.brief.case import Case
-from forkpoint.brief.naming import fact, named, number
+from forkpoint.brief.case import Case, fact, named, number
 from forkpoint.source.apis import Origin
 from forkpoint.source.branches import tell_reason
 from forkpoint.source.bridge.why import how_caught, how_different

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from forkpoint.agent.case import tool
 from forkpoint.agent.tools.source import PlaceArguments, asked_place, place_of_fork
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import analysis_of, answer, fact, name_module
+from forkpoint.brief.case import Case, Fact, QuestionRefused, analysis_of, answer, fact, name_module
 from forkpoint.diverge.cohorts import issued
 from forkpoint.diverge.slots import token_at
 from forkpoint.lint import Options, rules

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from forkpoint.agent.case import Wire, tool
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import MAX_FACTS, answer, fact, known_rank, lines_around, names
+from forkpoint.brief.case import MAX_FACTS, Case, Fact, QuestionRefused, answer, fact, known_rank, lines_around, names
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.evidence.archives import ArchiveMember, open_members
 from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive, open_file

@@ -6,8 +6,7 @@ from itertools import chain
 
 from forkpoint.agent.case import NoArguments, Wire, tool
 from forkpoint.brief.calls import members_alike, pair_channels, show_messages, tell_op
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import answer, fact, find_group, matching_groups, name_group
+from forkpoint.brief.case import Case, Fact, QuestionRefused, answer, fact, find_group, matching_groups, name_group
 from forkpoint.brief.table import show_table
 from forkpoint.brief.where import show_waits
 from forkpoint.judge.facts.log_progress import RankProgress, read_progress

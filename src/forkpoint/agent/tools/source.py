@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from forkpoint.agent.case import Wire, tool
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import (
+from forkpoint.brief.case import (
+    Case,
+    Fact,
+    QuestionRefused,
     analysis_of,
     answer,
     fact,

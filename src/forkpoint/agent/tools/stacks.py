@@ -5,8 +5,7 @@ from itertools import chain, groupby
 
 from forkpoint.agent.case import Wire, tool
 from forkpoint.brief.calls import tell_op
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import answer, fact, known_rank, line_of, name_group, name_module
+from forkpoint.brief.case import Case, Fact, QuestionRefused, answer, fact, known_rank, line_of, name_group, name_module
 from forkpoint.evidence.stacks.shapes import find_shape
 from forkpoint.model.frames import is_library, line_and_name, user_frames
 from forkpoint.model.op import Frame, Op, Stack

@@ -9,8 +9,7 @@ from itertools import chain
 
 from forkpoint.agent.case import NoArguments, Tool, Wire, tool
 from forkpoint.agent.similar import Similar, find_similar
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import answer, fact, names, paragraphs
+from forkpoint.brief.case import Case, Fact, QuestionRefused, answer, fact, names, paragraphs
 from forkpoint.brief.verdict import tell_claim
 from forkpoint.judge.hypotheses.find import find_refused
 from forkpoint.knowledge.base import Entry, find, suggest
