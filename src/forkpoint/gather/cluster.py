@@ -107,6 +107,20 @@ def _take(held: dict[str, tuple[str, ...]], holders: Holders) -> Taken:
     return Taken(tuple(merged), lost)
 
 
+def summarise_on(
+    nodes: Sequence[str], answers: Iterable[NodeAnswer], holders: Holders, progress: Progress | None
+) -> Answers:
+    """All nodes' answers, as they come, and then the summaries that the nodes keep."""
+    known: dict[str, NodeAnswer] = {}
+    for answer in answers:
+        known[answer.node] = answer
+        if progress:
+            progress(len(known), len(nodes), answer.node)
+    taken = take_merged([node for node, answer in known.items() if answer.problem is None], holders)
+    known |= {node: replace(known[node], problem=problem) for node, problem in taken.lost.items()}
+    return Answers(tuple(known[node] for node in nodes), taken.merged)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Merges all nodes' answers into one summary, which lists missing nodes as problems.
 
