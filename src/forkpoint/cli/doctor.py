@@ -62,7 +62,8 @@ def _check_usage(args: Namespace) -> None:
 
 
 def _examine(args: Namespace) -> "DoctorReport":
-    from forkpoint.doctor import examine, examine_injected
+    from forkpoint.doctor import examine
+    from forkpoint.doctor.broken import examine_injected
     from forkpoint.doctor.checks import CHECKS
     from forkpoint.doctor.live import live_system
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +198,7 @@ def _device(system: System, address: str) -> PciDevice | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the checks of GPUs share: how they are read, and how one GPU is broken for `--inject`.
+# What the checks of GPUs share.
 
 UNTOLD = "neither the GPUs nor their driver report this"
 
@@ -219,42 +219,6 @@ def skip_gpus(system: System, answer: Unanswered) -> CheckResult:
     """If there is no GPU, the user is not asked to install a library for it."""
     lacking = lacks_gpu(system)
     return skipped(lacking) if lacking else skipped(answer.why, answer.fix)
-
-
-def break_gpu(change: Callable[[Gpu], Gpu]) -> Callable[[System], System]:
-    """Breaks the first GPU of the machine, or a simulated one if there is none."""
-
-    def inject(system: System) -> System:
-        nvml = some_gpus(system)
-        broken = (change(nvml.readable[0]), *nvml.readable[1:])
-        return replace(system, nvml=lambda: replace(nvml, gpus=broken))
-
-    return inject
-
-
-def some_gpus(system: System) -> Nvml:
-    nvml = system.nvml()
-    if isinstance(nvml, Nvml) and nvml.readable:
-        return nvml
-    link = NvLink(0, active=True, before=LinkErrors(0, 0, 0), after=LinkErrors(0, 0, 0))
-    sound = Gpu(
-        index=0,
-        name="a GPU that is not there",
-        bus_id="0000:00:00.0",
-        persistence=True,
-        ecc=True,
-        uncorrected=0,
-        uncorrected_ever=0,
-        remap_pending=False,
-        remap_failed=False,
-        pages_pending=False,
-        recovery_action=0,
-        temperature=30,
-        hottest=85,
-        reasons=(0, 0),
-        links=(link,),
-    )
-    return Nvml("580.00", (sound,))
 
 
 def labels(gpus: Sequence[Gpu]) -> str:

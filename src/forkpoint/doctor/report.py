@@ -1,10 +1,13 @@
 """Checks, their results, the report as JSON (schema `forkpoint.doctor/1`), and the comparison of nodes."""
 
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -60,8 +63,21 @@ class DoctorCheck:
     why: str
     """What goes wrong in a job if it is bad."""
     look: Callable[[System], CheckResult]
-    inject: Callable[[System], System]
-    """The same machine with one thing broken that makes this check bad: `--inject` shows that it can fail."""
+    broken: Mapping[str, Any]
+    """What to break on a machine so that this check is bad there (`broken.py`)."""
+
+
+_CHECKS = Path(__file__).with_name("checks.toml")
+
+
+def check(name: str, look: Callable[[System], CheckResult]) -> DoctorCheck:
+    """With what `checks.toml` says of the check of this name."""
+    return DoctorCheck(name=name, look=look, **_told()[name])
+
+
+@cache
+def _told() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_CHECKS.read_text("utf-8"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,22 +2,19 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from forkpoint.doctor.nvml import (
     UNTOLD,
     DriverStuck,
     Gpu,
     Nvml,
-    break_gpu,
     labels,
     lacks_gpu,
     look_at_gpus,
     models,
     skip_gpus,
-    some_gpus,
 )
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, judged, ok, skipped
+from forkpoint.doctor.report import CheckResult, bad, check, judged, ok, skipped
 from forkpoint.doctor.system import System
 
 _LOOK_CLOSER = (
@@ -74,19 +71,7 @@ def _gpu_counts(system: System) -> Iterator[tuple[int, str]]:
         yield len(listed.split(",")), "CUDA_VISIBLE_DEVICES"
 
 
-def _inject_gpu_present(system: System) -> System:
-    nvml = some_gpus(system)
-    lost = replace(nvml.readable[0], lost="GPU is lost")
-    return replace(system, nvml=lambda: replace(nvml, gpus=(lost, *nvml.readable[1:])))
-
-
-GPU_PRESENT = DoctorCheck(
-    name="gpu-present",
-    title="every GPU is there and answers",
-    why="A rank whose GPU is gone dies or blocks in the driver, and its peers time out waiting for it (Xid 79).",
-    look=_look_at_gpu_present,
-    inject=_inject_gpu_present,
-)
+GPU_PRESENT = check("gpu-present", _look_at_gpu_present)
 
 
 _RECOVERY_ACTIONS = {
@@ -120,13 +105,7 @@ def _recovery_action(gpu: Gpu) -> str:
     return _RECOVERY_ACTIONS.get(number, f"recovery step {number}")
 
 
-GPU_RECOVERY = DoctorCheck(
-    name="gpu-recovery",
-    title="the driver asks for no recovery step",
-    why="A GPU that waits for a reset fails the next job that is placed on it.",
-    look=look_at_gpus(_judge_gpu_recovery),
-    inject=break_gpu(lambda gpu: replace(gpu, recovery_action=4)),
-)
+GPU_RECOVERY = check("gpu-recovery", look_at_gpus(_judge_gpu_recovery))
 
 
 def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
@@ -155,13 +134,7 @@ def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
     )
 
 
-GPU_ECC = DoctorCheck(
-    name="gpu-ecc",
-    title="no uncorrected memory errors",
-    why="An uncorrected error ends the process that read the memory; its peers hang (Xid 48, 94, 95).",
-    look=look_at_gpus(_judge_gpu_ecc),
-    inject=break_gpu(lambda gpu: replace(gpu, ecc=True, uncorrected=1)),
-)
+GPU_ECC = check("gpu-ecc", look_at_gpus(_judge_gpu_ecc))
 
 
 def _judge_gpu_memory_rows(gpus: Sequence[Gpu]) -> CheckResult:
@@ -185,13 +158,7 @@ def _judge_gpu_memory_rows(gpus: Sequence[Gpu]) -> CheckResult:
     return ok(f"no memory waits to be remapped on {len(counted)} GPUs")
 
 
-GPU_MEMORY_ROWS = DoctorCheck(
-    name="gpu-memory-rows",
-    title="no bad memory waits for a reset",
-    why="Until it is remapped the same memory can fail again under the next job (Xid 63, 64).",
-    look=look_at_gpus(_judge_gpu_memory_rows),
-    inject=break_gpu(lambda gpu: replace(gpu, remap_failed=False, remap_pending=True)),
-)
+GPU_MEMORY_ROWS = check("gpu-memory-rows", look_at_gpus(_judge_gpu_memory_rows))
 
 
 HARDWARE = 0x08
@@ -226,13 +193,7 @@ def _slowdowns_of(gpu: Gpu) -> list[str]:
     return [name for bit, name in _SLOWDOWNS.items() if both & bit]
 
 
-GPU_SLOWDOWN = DoctorCheck(
-    name="gpu-slowdown",
-    title="no GPU is slowed by heat or power",
-    why="One slow GPU makes every rank wait in every collective, up to the timeout.",
-    look=look_at_gpus(_judge_gpu_slowdown),
-    inject=break_gpu(lambda gpu: replace(gpu, reasons=(HARDWARE | POWER_BRAKE, HARDWARE | POWER_BRAKE))),
-)
+GPU_SLOWDOWN = check("gpu-slowdown", look_at_gpus(_judge_gpu_slowdown))
 
 
 def _judge_gpu_temperature(gpus: Sequence[Gpu]) -> CheckResult:
@@ -254,13 +215,7 @@ def _degrees_left(gpu: Gpu) -> int | None:
     return (gpu.hottest or 0) - (gpu.temperature or 0) if known else None
 
 
-GPU_TEMPERATURE = DoctorCheck(
-    name="gpu-temperature",
-    title="no GPU is at its heat limit",
-    why="At its limit a GPU slows down, and every rank waits for the slowest.",
-    look=look_at_gpus(_judge_gpu_temperature),
-    inject=break_gpu(lambda gpu: replace(gpu, temperature=90, hottest=85, margin=None)),
-)
+GPU_TEMPERATURE = check("gpu-temperature", look_at_gpus(_judge_gpu_temperature))
 
 
 def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
@@ -279,10 +234,4 @@ def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
     )
 
 
-GPU_PERSISTENCE = DoctorCheck(
-    name="gpu-persistence",
-    title="the driver stays loaded between jobs",
-    why="Start-up takes seconds longer on such a node, and evidence of the last job's memory errors is lost.",
-    look=look_at_gpus(_judge_gpu_persistence),
-    inject=break_gpu(lambda gpu: replace(gpu, persistence=False)),
-)
+GPU_PERSISTENCE = check("gpu-persistence", look_at_gpus(_judge_gpu_persistence))

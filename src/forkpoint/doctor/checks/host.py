@@ -2,19 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, CheckStatus, bad, check, ok, skipped
 from forkpoint.doctor.system import (
-    Disk,
-    KernelClock,
     Ran,
     System,
     Unanswered,
-    with_disk,
-    with_files,
-    with_outputs,
-    with_packages,
 )
 
 SHM = "/dev/shm"  # noqa: S108 - looked at, never written
@@ -101,21 +95,7 @@ def _mib_or_gib(number: int) -> str:
     return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.0f} MiB"
 
 
-def _inject_shared_memory(system: System) -> System:
-    small = Disk(SHM, "tmpfs", DOCKER_DEFAULT, DOCKER_DEFAULT, 0, 0)
-    disk = system.disk(SHM)
-    return with_disk(
-        system, SHM, small if isinstance(disk, Unanswered) else replace(disk, total=DOCKER_DEFAULT, free=0)
-    )
-
-
-SHARED_MEMORY = DoctorCheck(
-    name="shared-memory",
-    title="room in /dev/shm",
-    why="When it is full, loader workers die of a bus error and NCCL fails to start: `No space left on device (28)`.",
-    look=_look_at_shared_memory,
-    inject=_inject_shared_memory,
-)
+SHARED_MEMORY = check("shared-memory", _look_at_shared_memory)
 
 
 LOGIN_DEFAULT = 1024
@@ -195,18 +175,7 @@ def _nccl_version(system: System) -> tuple[int, int] | None:
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and all(part.isdecimal() for part in parts[:2]) else None
 
 
-def _inject_limits(system: System) -> System:
-    line = "Max open files            1024                 1048576              files     \n"
-    return with_files(system, {f"{system.proc}/limits": line})
-
-
-LIMITS = DoctorCheck(
-    name="limits",
-    title="limits on memory, files and stack",
-    why="`ibv_reg_mr` fails, `Too many open files`, or a crash at start-up on the one node that was set up differently.",
-    look=_look_at_limits,
-    inject=_inject_limits,
-)
+LIMITS = check("limits", _look_at_limits)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -286,18 +255,7 @@ def _other_nccl(requires: tuple[str, ...], name: str, version: str) -> tuple[str
     return f"torch requires {name} {wanted[name]}, installed is {version}", f"pip install {name}=={wanted[name]}"
 
 
-def _inject_versions(system: System) -> System:
-    old = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.129.06  Thu May 12 22:52:02 UTC 2022\n"
-    return with_packages(with_files(system, {_DRIVER_MODULE: old}), {"torch": "2.13.0+cu130"})
-
-
-VERSIONS = DoctorCheck(
-    name="versions",
-    title="torch, NCCL and driver",
-    why="Incompatible versions fail late and look like something else; nodes must not differ.",
-    look=_look_at_versions,
-    inject=_inject_versions,
-)
+VERSIONS = check("versions", _look_at_versions)
 
 
 _CHRONY_OFFSET = re.compile(r"^System time\s*:\s*(?P<offset>[\d.]+) seconds (?P<way>fast|slow)", re.MULTILINE)
@@ -357,16 +315,4 @@ def _timedatectl(text: str) -> CheckResult | None:
     return None
 
 
-def _inject_clock(system: System) -> System:
-    adrift = Ran(0, "System time     : 4.207316875 seconds slow of NTP time\nLeap status     : Normal\n")
-    unkept = replace(system, clock=lambda: KernelClock(synchronised=False, max_error_s=16.0))
-    return with_outputs(unkept, {"chronyc": adrift})
-
-
-CLOCK = DoctorCheck(
-    name="clock",
-    title="clock synchronised",
-    why="Evidence of several nodes is put in order by their clocks; with a wrong clock a victim looks like the first rank to fail.",
-    look=_look_at_clock,
-    inject=_inject_clock,
-)
+CLOCK = check("clock", _look_at_clock)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from forkpoint.doctor.nvml import lacks_gpu, lacks_mellanox
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
-from forkpoint.doctor.system import Ran, System, Unanswered, with_outputs
+from forkpoint.doctor.report import CheckResult, bad, check, ok, skipped
+from forkpoint.doctor.system import System, Unanswered
 from forkpoint.evidence.machine.kernel import Burst, group_bursts, read_kernel_log
 from forkpoint.evidence.machine.kernel_lines import KernelEvent
 from forkpoint.evidence.machine.kinds import KernelKind
@@ -60,10 +60,10 @@ _AS_ROOT = "run the doctor as root, or as a member of the group that reads the j
 
 def recent_events(system: System, kinds: Collection[KernelKind]) -> tuple[KernelEvent, ...] | Unanswered:
     """Events of these kinds within the last day; one without a time counts as recent."""
-    log = _read_log(system)
+    log = read_log(system)
     if isinstance(log, Unanswered):
         return log
-    uptime = _uptime(system)
+    uptime = read_uptime(system)
     events = read_kernel_log(log, "the kernel log")
     return tuple(event for event in events if event.kind in kinds and _is_recent(event, uptime))
 
@@ -104,19 +104,7 @@ def told(events: Sequence[KernelEvent]) -> str:
 _SHOWN = 3
 
 
-def say(line: str) -> Callable[[System], System]:
-    """The same machine, with this line added to the kernel log."""
-
-    def inject(system: System) -> System:
-        log = _read_log(system)
-        uptime = _uptime(system) or 0.0
-        before = "" if isinstance(log, Unanswered) else log.rstrip("\n") + "\n"
-        return with_outputs(system, {"dmesg": Ran(0, f"{before}[{uptime:12.6f}] {line}\n")})
-
-    return inject
-
-
-def _read_log(system: System) -> str | Unanswered:
+def read_log(system: System) -> str | Unanswered:
     reasons: list[str] = []
     for argv in _LOG_SOURCES:
         ran = system.run(argv)
@@ -130,7 +118,7 @@ def _read_log(system: System) -> str | Unanswered:
     return Unanswered(f"the kernel log cannot be read ({'; '.join(reasons)})", _AS_ROOT)
 
 
-def _uptime(system: System) -> float | None:
+def read_uptime(system: System) -> float | None:
     words = (system.read("/proc/uptime") or "").split()
     return float(words[0]) if words else None
 
@@ -207,13 +195,7 @@ def _fix_xids(event: KernelEvent) -> str:
     return f"{' '.join(entry.do)} More: `forkpoint explain {entry.query}`"
 
 
-XIDS = DoctorCheck(
-    name="xids",
-    title="no Xid points to a fault of this node",
-    why="The rank on such a GPU dies or hangs; the ranks that print the timeout are its victims.",
-    look=look_at_kernel(XID_KINDS, _judge_xids, lacks_gpu),
-    inject=say("NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
-)
+XIDS = check("xids", look_at_kernel(XID_KINDS, _judge_xids, lacks_gpu))
 
 
 _LINK_IS_UP = ("Link ACTIVE", "Link up", "Link UP")
@@ -244,29 +226,18 @@ def _about_link(event: KernelEvent) -> bool:
     return any(words in event.text for words in _LINK)
 
 
-ADAPTER_MESSAGES = DoctorCheck(
-    name="adapter-messages",
-    title="the network adapters' driver logs no trouble",
-    why="A collective on a port that lost its link does not end until NCCL or the watchdog gives up.",
-    look=look_at_kernel({KernelKind.MLX5}, _judge_adapter_messages, lacks_mellanox),
-    inject=say(
-        "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 9): Detected insufficient power on the PCIe slot (27W)."
-    ),
-)
+ADAPTER_MESSAGES = check("adapter-messages", look_at_kernel({KernelKind.MLX5}, _judge_adapter_messages, lacks_mellanox))
 
 
 # Processes that the kernel killed for memory in the last day, on the whole node.
-OOM_KILLS = DoctorCheck(
-    name="oom-kills",
-    title="nothing was killed for memory",
-    why="A rank or loader worker that is killed writes no dump and no message; its peers hang.",
-    look=look_at_kernel(
+OOM_KILLS = check(
+    "oom-kills",
+    look_at_kernel(
         {KernelKind.OOM_KILL},
         judge_presence(
             "compare its pid with the job's; give the job more memory, or fewer loader workers and smaller prefetch"
         ),
     ),
-    inject=say("Out of memory: Killed process 31631 (python3) total-vm:123456kB, anon-rss:98765kB"),
 )
 
 
@@ -294,13 +265,7 @@ def _came_back(event: KernelEvent, events: Sequence[KernelEvent]) -> bool:
     return "not responding" not in last.text
 
 
-KERNEL_STALLS = DoctorCheck(
-    name="kernel-stalls",
-    title="the kernel found nothing stuck",
-    why="A rank stuck in storage or in the kernel never schedules the next collective, and its peers time out.",
-    look=look_at_kernel(STALL_KINDS, _judge_kernel_stalls),
-    inject=say("INFO: task pt_main_thread:136986 blocked for more than 120 seconds."),
-)
+KERNEL_STALLS = check("kernel-stalls", look_at_kernel(STALL_KINDS, _judge_kernel_stalls))
 
 
 def _judge_machine_checks(events: Sequence[KernelEvent]) -> CheckResult:
@@ -319,10 +284,4 @@ def _is_corrected(event: KernelEvent) -> bool:
     return (event.text.startswith("EDAC ") and " CE " in event.text) or "severity: corrected" in event.text
 
 
-MACHINE_CHECKS = DoctorCheck(
-    name="machine-checks",
-    title="no errors of CPU or memory",
-    why="A machine check kills the process whose memory is bad, or the node; its ranks go silent.",
-    look=look_at_kernel({KernelKind.MACHINE_CHECK}, _judge_machine_checks),
-    inject=say("mce: [Hardware Error]: Machine check events logged"),
-)
+MACHINE_CHECKS = check("machine-checks", look_at_kernel({KernelKind.MACHINE_CHECK}, _judge_machine_checks))

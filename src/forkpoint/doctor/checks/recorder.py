@@ -3,17 +3,15 @@
 import posixpath
 import re
 
-from forkpoint.doctor.checks.settings import variables_set, with_recorder, with_torch
+from forkpoint.doctor.checks.settings import with_recorder
 from forkpoint.doctor.live import mount_of
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
-from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_environ
+from forkpoint.doctor.report import CheckResult, bad, check, ok, skipped
+from forkpoint.doctor.system import System, Unanswered
 from forkpoint.knowledge.recorder import (
-    BUFFER,
     DUMP,
     DYNAMIC,
     ENTRIES,
     OLD_BUFFER,
-    OLD_PREFIX,
     PREFIX,
     Release,
     blocking_wait,
@@ -47,13 +45,7 @@ def _look_at_recorder_on(system: System, release: Release) -> CheckResult:
     return bad(says, f"export {lines}", *details)
 
 
-RECORDER_ON = DoctorCheck(
-    name="recorder-on",
-    title="flight recorder on",
-    why="Without it a timeout leaves no record of what each rank called, and the rank to blame cannot be named.",
-    look=with_recorder(_look_at_recorder_on),
-    inject=variables_set({}, without=(BUFFER, OLD_BUFFER), torch="2.9.1"),
-)
+RECORDER_ON = check("recorder-on", with_recorder(_look_at_recorder_on))
 
 
 _TOO_MANY = 100_000
@@ -83,13 +75,7 @@ def _look_at_recorder_buffer(system: System, release: Release) -> CheckResult:
     return bad(says, f"export {kept.name}={ENTRIES}, up to 20000 if a step issues many calls", *details)
 
 
-RECORDER_BUFFER = DoctorCheck(
-    name="recorder-buffer",
-    title="flight recorder's size",
-    why="Too few entries forget what mattered; millions cost gigabytes and the dump itself.",
-    look=with_recorder(_look_at_recorder_buffer),
-    inject=variables_set({BUFFER: "2097152", OLD_BUFFER: "2097152"}),  # bytes
-)
+RECORDER_BUFFER = check("recorder-buffer", with_recorder(_look_at_recorder_buffer))
 
 
 def _look_at_recorder_dump(system: System, release: Release) -> CheckResult:
@@ -110,13 +96,7 @@ def _look_at_recorder_dump(system: System, release: Release) -> CheckResult:
     return ok(f"a timeout leaves a dump, by {dumps.name or f'the default of torch {release}'}")
 
 
-RECORDER_DUMP = DoctorCheck(
-    name="recorder-dump",
-    title="dump on timeout",
-    why="What the recorder holds in memory dies with the process unless a timeout makes it write.",
-    look=with_recorder(_look_at_recorder_dump),
-    inject=variables_set({DUMP: "0"}),
-)
+RECORDER_DUMP = check("recorder-dump", with_recorder(_look_at_recorder_dump))
 
 
 def _look_at_recorder_path(system: System, release: Release) -> CheckResult:
@@ -149,13 +129,7 @@ def _nearest_existing(system: System, folder: str) -> str:
     return folder
 
 
-RECORDER_PATH = DoctorCheck(
-    name="recorder-path",
-    title="dump folder writable",
-    why="A dump that cannot be written is lost with the process, on the one occasion it was kept for.",
-    look=with_recorder(_look_at_recorder_path),
-    inject=variables_set({PREFIX: "/nonexistent/dumps/rank_", OLD_PREFIX: "/nonexistent/dumps/rank_"}),
-)
+RECORDER_PATH = check("recorder-path", with_recorder(_look_at_recorder_path))
 
 
 _JOB_IDS = ("SLURM_JOB_ID", "SLURM_JOBID", "TORCHELASTIC_RUN_ID", "RAY_JOB_ID", "POD_UID", "HOSTNAME", "FORKPOINT_RUN")
@@ -205,13 +179,7 @@ def _older_files(system: System, prefix: str) -> tuple[str, ...]:
     return tuple(name for name, fact in facts if fact and started is not None and fact.modified < started)
 
 
-RECORDER_PATH_UNIQUE = DoctorCheck(
-    name="recorder-path-unique",
-    title="dump folder of the job's own",
-    why="Dumps of two jobs under one name overwrite each other, or are read together as one incident.",
-    look=with_recorder(_look_at_recorder_path_unique),
-    inject=variables_set({}, without=(PREFIX, OLD_PREFIX)),
-)
+RECORDER_PATH_UNIQUE = check("recorder-path-unique", with_recorder(_look_at_recorder_path_unique))
 
 
 _SHORT_LIVED = {
@@ -257,19 +225,7 @@ def _look_at_recorder_path_survives(system: System, release: Release) -> CheckRe
     return ok(f"{folder} is on {disk.kind} at {disk.mount}, {reach}", *details)
 
 
-def _inject_recorder_path_survives(system: System) -> System:
-    there = {PREFIX: "/dev/shm/dumps/rank_", OLD_PREFIX: "/dev/shm/dumps/rank_"}  # noqa: S108 - a bad choice is meant
-    memory = Disk("/dev/shm", "tmpfs", 64 << 20, 64 << 20, 0, 0)  # noqa: S108 - as above
-    return with_disk(with_environ(with_torch(system), there), "/dev/shm/dumps", memory)  # noqa: S108 - as above
-
-
-RECORDER_PATH_SURVIVES = DoctorCheck(
-    name="recorder-path-survives",
-    title="dump folder outlives the job",
-    why="Pods and node-local scratch are cleaned before anyone looks, and the dumps are gone.",
-    look=with_recorder(_look_at_recorder_path_survives),
-    inject=_inject_recorder_path_survives,
-)
+RECORDER_PATH_SURVIVES = check("recorder-path-survives", with_recorder(_look_at_recorder_path_survives))
 
 
 _TIMING_SWITCHES = ("TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING", "TORCH_NCCL_DESYNC_DEBUG", "NCCL_DESYNC_DEBUG")
@@ -295,13 +251,7 @@ def _look_at_recorder_timing(system: System, _: Release) -> CheckResult:
     )
 
 
-RECORDER_TIMING = DoctorCheck(
-    name="recorder-timing",
-    title="timing of calls left on",
-    why="The extra events can stall the watchdog itself; DETAIL slows every collective and hides faults of timing.",
-    look=with_recorder(_look_at_recorder_timing),
-    inject=variables_set({"TORCH_NCCL_ENABLE_TIMING": "1"}),
-)
+RECORDER_TIMING = check("recorder-timing", with_recorder(_look_at_recorder_timing))
 
 
 BYTES_PER_ENTRY = 1000
@@ -332,16 +282,4 @@ def _look_at_dump_space(system: System, release: Release) -> CheckResult:
     return ok(f"{folder}: {disk.free >> 20} MiB are free, {ranks} dumps may need {max(1, needed >> 20)}")
 
 
-def _inject_dump_space(system: System) -> System:
-    full = Disk("/full", "ext4", 1 << 30, 0, 1000, 1000)
-    prefix = {PREFIX: "/full/rank_", OLD_PREFIX: "/full/rank_", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
-    return with_disk(with_environ(with_torch(system), prefix), "/full", full)
-
-
-DUMP_SPACE = DoctorCheck(
-    name="dump-space",
-    title="room for every rank's dump",
-    why="A dump that does not fit is cut off: the rank's last calls, which matter most, are missing.",
-    look=with_recorder(_look_at_dump_space),
-    inject=_inject_dump_space,
-)
+DUMP_SPACE = check("dump-space", with_recorder(_look_at_dump_space))
