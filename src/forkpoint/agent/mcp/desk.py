@@ -90,7 +90,7 @@ def _pieces(item: Item) -> Iterator[Item]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The open case, the facts shown from it, and the check of paths that a peer asks for.
+# The open case, and the check of paths.
 
 PATIENCE_S = 40
 """Shorter than the timeouts of clients."""

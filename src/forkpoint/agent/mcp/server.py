@@ -8,7 +8,6 @@ it was written for peers. Over HTTP a request needs the token and this server's 
 import json
 import logging
 import os
-import secrets
 import socket
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +47,7 @@ from forkpoint.agent.mcp.questions import (
 from forkpoint.brief import write_brief
 from forkpoint.brief.case import QuestionRefused
 from forkpoint.errors import ForkpointError, UsageError
+from forkpoint.live.serve.server import bind as bind_loopback
 from forkpoint.live.serve.server import quiet_config
 from forkpoint.report.escape import escape
 
@@ -276,11 +276,8 @@ def bind(port: int) -> Bound:
         raise UsageError(
             f"{TOKEN_VARIABLE} has {len(chosen)} characters: use at least {_MIN_TOKEN}, or unset it for a random one"
         )
-    try:
-        listening = socket.create_server((_LOOPBACK, port))
-    except OSError as error:
-        raise UsageError(f"--http {port}: {os.strerror(error.errno or 0)}; 0 takes any free port") from error
-    return Bound(listening, chosen or secrets.token_urlsafe(32), bool(chosen))
+    bound = bind_loopback(port, "--http", "0 takes any free port")
+    return Bound(bound.socket, chosen or bound.token, bool(chosen))
 
 
 def serve_http(server: "Server[Any]", bound: Bound) -> None:

@@ -25,7 +25,7 @@ from forkpoint.gather.attach.jobs import LiveJob, LiveRank
 from forkpoint.gather.attach.look import Seen
 from forkpoint.gather.attach.stacks import WORDS, ProcessSample
 from forkpoint.gather.engines import AT_ONCE, Commands
-from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
+from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original, noted
 from forkpoint.gather.remote import SAY_BEGIN, unpack
 from forkpoint.gather.this_machine import copy_kernel_log, copy_local, launcher_logs
 from forkpoint.gather.tools import running
@@ -130,7 +130,7 @@ def keep_seen(job: LiveJob, seen: Seen, folder: EvidenceFolder) -> list[CollectN
     for path in seen.last.files:
         with Path(path).open("rb") as stream:
             done = folder.keep(Original("asked", host, f"/{Path(path).name}", None, time.time()), stream)
-        got += [done] if isinstance(done, Copied) else [CollectNote(path, done)] if done else []
+        got += noted(done, path)
     begun = min((at for rank in job.ranks if rank.pid and (at := started_at(rank.pid))), default=time.time())
     asked = {rank for rank, found in seen.last.ranks.items() if found.answer.dump}
     got += copy_local(_fresh_files(job.ranks, asked, begun), host, host, folder)

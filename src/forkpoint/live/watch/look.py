@@ -249,10 +249,6 @@ def look_once(watch: JobWatch, every_s: float) -> Sight:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a look saw, for people and for programs (`watch.schema.json` beside this file).
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Sight -> a line, or a table that the terminal redraws.
 
 _MAX_GROUPS = 12
