@@ -155,9 +155,13 @@ def fact(case: Case, where: str, says: str) -> Fact:
     return Fact(_short(case.clean(where)), _short(case.clean(says)))
 
 
-def answer(facts: Iterable[Fact], narrow: str) -> tuple[Fact, ...]:
-    """As many as fit. `narrow`: how to ask for less, shown if facts were left out."""
+def answer(facts: Iterable[Fact], narrow: str, nothing: str = "") -> tuple[Fact, ...]:
+    """As many as fit. `narrow`: how to ask for less, shown if facts were left out. `nothing`: why there is no fact, if that is an
+    error.
+    """
     shown = tuple(islice(facts, MAX_FACTS + 1))
+    if nothing and not shown:
+        raise QuestionRefused(nothing)
     if len(shown) <= MAX_FACTS:
         return shown
     return (*shown[: MAX_FACTS - 1], Fact("left out", f"more than {MAX_FACTS - 1} facts; {narrow}"))

@@ -32,10 +32,8 @@ def lint(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
     analysis, options = analysis_of(case), Options()
     module, line = asked_place(case, asked)
     found = {v for rule in rules.RULES if options.chooses(rule) for v in rule.find(analysis)}
-    shown = answer(_violations(case, found, module, line), "name another file and line")
-    if not shown:
-        raise QuestionRefused("lint finds nothing in this source; ask taint about a single condition")
-    return shown
+    nothing = "lint finds nothing in this source; ask taint about a single condition"
+    return answer(_violations(case, found, module, line), "name another file and line", nothing)
 
 
 def _violations(case: Case, found: set[Violation], module: Module, line: int) -> Iterator[Fact]:

@@ -6,7 +6,7 @@ from itertools import chain
 
 from forkpoint.agent.case import NoArguments, Wire, tool
 from forkpoint.brief.calls import members_alike, pair_channels, show_messages, tell_op
-from forkpoint.brief.case import Case, Fact, QuestionRefused, answer, fact, find_group, matching_groups, name_group
+from forkpoint.brief.case import Case, Fact, answer, fact, find_group, matching_groups, name_group
 from forkpoint.brief.table import show_table
 from forkpoint.brief.where import show_waits
 from forkpoint.judge.facts.log_progress import RankProgress, read_progress
@@ -27,13 +27,13 @@ def progress(case: Case, asked: ProgressArguments) -> Sequence[Fact]:
     timeline = case.incident.timeline
     if asked.group is not None:
         groups = matching_groups(case, asked.group) or (find_group(case, asked.group),)
-        found = answer(_of_groups(case, groups), "ask table for its rows")
-    else:
-        groups = tuple(sorted(timeline.groups, key=lambda g: _interest(case, g)))
-        found = answer(chain(_of_groups(case, groups), pair_channels(case), _of_logs(case)), "ask for one group")
-    if not found:
-        raise QuestionRefused("neither dumps nor logs of this case show how far a group got; ask evidence or log_lines")
-    return found
+        return answer(_of_groups(case, groups), "ask table for its rows", _NO_PROGRESS)
+    groups = tuple(sorted(timeline.groups, key=lambda g: _interest(case, g)))
+    shown = chain(_of_groups(case, groups), pair_channels(case), _of_logs(case))
+    return answer(shown, "ask for one group", _NO_PROGRESS)
+
+
+_NO_PROGRESS = "neither dumps nor logs of this case show how far a group got; ask evidence or log_lines"
 
 
 def _interest(case: Case, timeline: GroupTimeline) -> tuple[bool, bool]:

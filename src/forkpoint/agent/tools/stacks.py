@@ -45,13 +45,8 @@ _RANGES = 4
 
 
 def _of_rank(case: Case, rank: int) -> Sequence[Fact]:
-    found = answer(
-        chain(_tell_live(case, rank), _tell_recorded(case, rank), _in_logs(case, rank)),
-        "ask stack_diff, or read_source",
-    )
-    if not found:
-        raise QuestionRefused(f"no stack of rank {rank} is in the evidence")
-    return found
+    shown = chain(_tell_live(case, rank), _tell_recorded(case, rank), _in_logs(case, rank))
+    return answer(shown, "ask stack_diff, or read_source", f"no stack of rank {rank} is in the evidence")
 
 
 def standing(case: Case, rank: int) -> Position | None:
@@ -178,10 +173,8 @@ class ThreadsArguments(Wire):
 def threads(case: Case, asked: ThreadsArguments) -> Sequence[Fact]:
     if asked.rank is not None:
         return _of_rank(case, known_rank(case, asked.rank))
-    found = answer(_clusters(case), "ask for one rank")
-    if not found:
-        raise QuestionRefused("no stack was taken while the job hung; table shows the line of each recorded call")
-    return found
+    nothing = "no stack was taken while the job hung; table shows the line of each recorded call"
+    return answer(_clusters(case), "ask for one rank", nothing)
 
 
 def _clusters(case: Case) -> Iterator[Fact]:
