@@ -15,11 +15,11 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import dedent, fill
 
-from forkpoint.agent.similar.search import render_index as render_similar
+from forkpoint.agent.similar import render_index as render_similar
 from forkpoint.cli import COMMANDS, main
 from forkpoint.judge.detectors import DETECTORS
 from forkpoint.knowledge.base import Entry, EntryKind, entries
-from forkpoint.lab.faults import FAULTS
+from forkpoint.lab.fault import FAULTS
 from forkpoint.lint.catalogue import all_rules
 from forkpoint.lint.render import markdown as lint_markdown
 from forkpoint.model.verdict import Cause
@@ -425,4 +425,4 @@ if __name__ == "__main__":
         (DOCS / name).write_text(page)
     write_pages(DOCS / "kb", render_kb())
     write_pages(DOCS / "lint", render_lint())
-    (ROOT / "src/forkpoint/agent/similar/index.toml").write_text(render_similar(ROOT / "cases"))
+    (ROOT / "src/forkpoint/agent/similar.toml").write_text(render_similar(ROOT / "cases"))

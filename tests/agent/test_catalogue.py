@@ -10,8 +10,7 @@ import pytest
 from agent.claim_cases import DECIDES, all_recorded, marked, recorded, with_source
 from cases import load_cases
 from forkpoint.agent.catalogue import offer_at, offers
-from forkpoint.brief.case import Case, QuestionRefused
-from forkpoint.brief.naming import name_module
+from forkpoint.brief.case import Case, QuestionRefused, name_module
 from forkpoint.model.verdict import Cause
 from looping import for_each, one_in
 

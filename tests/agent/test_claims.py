@@ -13,8 +13,7 @@ from agent.claim_cases import DECIDES, all_recorded, marked, recorded, with_sour
 from cases import load_cases
 from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus, schema_of
 from forkpoint.agent.claims import CLAIMS, AnyClaim, CanDiffer, FrameAt, Guards, Issued, LogSays, Missing
-from forkpoint.brief.case import Case, Fact, open_case
-from forkpoint.brief.naming import name_module
+from forkpoint.brief.case import Case, Fact, name_module, open_case
 from forkpoint.model.op import Frame
 from forkpoint.source.apis import Origin
 from forkpoint.source.bridge.fork import ForkKind

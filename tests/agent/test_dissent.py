@@ -9,10 +9,9 @@ import pytest
 from agent.asking import ask
 from agent.claim_cases import recorded, with_text
 from forkpoint.agent.case import Ledger
-from forkpoint.agent.dissent import compare
-from forkpoint.agent.forward import render_forward
-from forkpoint.agent.hypothesis import BothAnswers, Explanation, ModelHypothesis, check_claims
+from forkpoint.agent.hypothesis import BothAnswers, Explanation, ModelHypothesis, check_claims, compare
 from forkpoint.agent.model import Usage
+from forkpoint.agent.report import render_forward
 from forkpoint.agent.tools.around import changes_since
 from forkpoint.brief.case import Case, QuestionRefused
 from forkpoint.model.verdict import Cause

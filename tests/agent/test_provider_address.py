@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from forkpoint.agent.providers.address import Provider, parse_address
+from forkpoint.agent.providers import Provider, parse_address
 from forkpoint.errors import UsageError
 from looping import for_each
 

@@ -7,9 +7,8 @@ import pytest
 
 from agent.claim_cases import recorded as opened
 from cases import CASES, load_cases
-from forkpoint.agent.similar import find_similar, recorded
-from forkpoint.agent.similar.search import ForkShape, render_index, shape_of
-from forkpoint.agent.tools.knowledge import SIMILAR, SimilarArguments, similar_tool
+from forkpoint.agent.similar import ForkShape, find_similar, recorded, render_index, shape_of
+from forkpoint.agent.tools.verdict import SIMILAR, SimilarArguments, similar_tool
 from forkpoint.brief.case import QuestionRefused
 from forkpoint.model.verdict import Cause
 from looping import for_each
@@ -17,13 +16,13 @@ from looping import for_each
 
 def test_the_index_is_what_the_cases_say_today() -> None:
     """`make docs` writes it."""
-    shipped = files("forkpoint.agent.similar").joinpath("index.toml").read_text("utf-8")
+    shipped = files("forkpoint.agent").joinpath("similar.toml").read_text("utf-8")
 
     assert shipped == render_index(CASES)
 
 
 def test_every_case_is_in_the_index_with_its_true_cause() -> None:
-    assert {case.number: case.traits.cause for case in recorded()} == {c.number: c.causes[0] for c in load_cases()}
+    assert {case.number: case.cause for case in recorded()} == {c.number: c.causes[0] for c in load_cases()}
 
 
 @for_each("number", ["0001", "0005", "0016", "0024", "0101", "0115"])
@@ -53,21 +52,21 @@ def test_cases_of_the_same_cause_and_shape_come_before_all_others() -> None:
     found = find_similar(opened("0024").verdict, without=["0024"])
 
     assert {s.recorded.number for s in found[:2]} == {"0097", "0127"}
-    assert found[0].recorded.traits.ops == {"all_to_all"}
-    assert found[2].recorded.traits.ops != {"all_to_all"}
+    assert found[0].recorded.ops == {"all_to_all"}
+    assert found[2].recorded.ops != {"all_to_all"}
     assert [s.weight for s in found] == sorted((s.weight for s in found), reverse=True)
 
 
 def test_messages_are_like_messages() -> None:
     found = find_similar(opened("0005").verdict, without=["0005"])
 
-    assert found[0].recorded.traits.messages
+    assert found[0].recorded.messages
 
 
 def test_an_assumed_cause_takes_the_place_of_the_verdict_s() -> None:
     found = find_similar(opened("0001").verdict, cause=Cause.GPU_STALL)
 
-    assert found[0].recorded.traits.cause is Cause.GPU_STALL
+    assert found[0].recorded.cause is Cause.GPU_STALL
 
 
 def test_a_verdict_without_a_cause_has_none_in_common() -> None:

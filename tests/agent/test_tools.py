@@ -12,8 +12,7 @@ from agent.claim_cases import all_recorded, recorded
 from cases import CASES, load_cases
 from forkpoint.agent.case import schema_of
 from forkpoint.agent.tools import TOOLS
-from forkpoint.brief.case import Case, Fact, QuestionRefused, open_case
-from forkpoint.brief.naming import MAX_CHARACTERS, MAX_FACTS
+from forkpoint.brief.case import MAX_CHARACTERS, MAX_FACTS, Case, Fact, QuestionRefused, open_case
 from looping import for_each, one_in
 
 # ----------------------------------------------------------------------------------------------------------- every tool

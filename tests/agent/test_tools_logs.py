@@ -9,8 +9,7 @@ from agent.asking import ask, says
 from agent.claim_cases import recorded
 from cases import CASES
 from forkpoint.agent.tools import logs
-from forkpoint.brief.case import QuestionRefused, open_case
-from forkpoint.brief.naming import MAX_CHARACTERS
+from forkpoint.brief.case import MAX_CHARACTERS, QuestionRefused, open_case
 from looping import for_each
 
 

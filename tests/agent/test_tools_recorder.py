@@ -11,7 +11,7 @@ from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES
 from forkpoint.agent.case import Ledger
-from forkpoint.agent.mcp.pages import LIMIT, Pages
+from forkpoint.agent.mcp.desk import LIMIT, Pages
 from forkpoint.brief.case import Case, QuestionRefused, open_case
 from forkpoint.errors import UsageError
 from forkpoint.model.timeline import Gap

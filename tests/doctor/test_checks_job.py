@@ -18,8 +18,8 @@ from doctor.settings_samples import (
     launcher,
     rank,
 )
+from forkpoint.doctor.checks.host import CLOCK, VERSIONS
 from forkpoint.doctor.checks.job import MASTER_ADDRESS, ORPHANS, RANKS_ALIVE
-from forkpoint.doctor.checks.software import CLOCK, VERSIONS
 from forkpoint.doctor.report import CheckStatus
 from forkpoint.doctor.system import (
     KernelClock,

@@ -3,7 +3,8 @@
 import re
 
 from doctor.machine_samples import machine, with_gpus, with_kernel_log
-from forkpoint.doctor import examine, examine_injected
+from forkpoint.doctor import examine
+from forkpoint.doctor.broken import examine_injected
 from forkpoint.doctor.checks import CHECKS_OF_MACHINE
 from forkpoint.doctor.live import live_system
 from forkpoint.doctor.report import CheckStatus, DoctorCheck

@@ -7,7 +7,7 @@ import pytest
 
 from doctor.machine_samples import machine, text_of, with_facts
 from forkpoint.doctor.checks.control_groups import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS
-from forkpoint.doctor.checks.limits import LIMITS, SHARED_MEMORY
+from forkpoint.doctor.checks.host import LIMITS, SHARED_MEMORY
 from forkpoint.doctor.checks.recorder import DUMP_SPACE
 from forkpoint.doctor.report import CheckStatus
 from forkpoint.doctor.system import (

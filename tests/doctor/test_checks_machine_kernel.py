@@ -1,9 +1,8 @@
 """Checks of what the kernel said, from lines as kernels and drivers print them."""
 
 from doctor.machine_samples import UPTIME, machine, text_of, with_kernel_log
-from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS
+from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, LOOK_BACK_S, MACHINE_CHECKS, OOM_KILLS, XIDS
 from forkpoint.doctor.checks.links import PCIE_ERRORS
-from forkpoint.doctor.kernel import LOOK_BACK_S
 from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import Ran, System, Unanswered, empty_machine, with_files, with_outputs
 from looping import for_each

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.doctor import examine, examine_injected
+from forkpoint.doctor import examine
+from forkpoint.doctor.broken import examine_injected
 from forkpoint.doctor.checks import CHECKS
 from forkpoint.doctor.report import (
     CheckResult,

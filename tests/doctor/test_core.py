@@ -19,7 +19,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from forkpoint.cli.doctor import COMMAND
-from forkpoint.doctor import examine, examine_injected
+from forkpoint.doctor import examine
+from forkpoint.doctor.broken import examine_injected
 from forkpoint.doctor.checks import CHECKS
 from forkpoint.doctor.live import find_package, folders_of_environment, folders_of_process, live_system, mount_of, once
 from forkpoint.doctor.report import CheckStatus, DoctorCheck, bad, ok, render_json
@@ -34,8 +35,8 @@ VALIDATOR = Draft202012Validator(
 BY_CHECK = for_each("check", CHECKS, ids=lambda check: check.name)
 
 
-def check_named(name: str, look, inject=lambda system: system) -> DoctorCheck:
-    return DoctorCheck(name, "a title", "a reason", look, inject)
+def check_named(name: str, look) -> DoctorCheck:
+    return DoctorCheck(name, "a title", "a reason", look, {})
 
 
 @BY_CHECK

@@ -23,8 +23,7 @@ from forkpoint.lab.collectives.plan import (
     KIND_BY_NAME,
     KINDS,
     CollectivesPlan,
-    Delay,
-    Flip,
+    Injected,
     mesh_partitions,
     parse_injected,
 )
@@ -131,8 +130,8 @@ def test_rounds_have_every_pair_once_and_no_rank_twice_at_a_time(world: int) -> 
 
 
 def test_what_is_planted_is_read() -> None:
-    assert parse_injected("flip:3:all_gather") == Flip(3, "all_gather")
-    assert parse_injected("delay:2:5:5") == Delay(2, 5, 5.0)
+    assert parse_injected("flip:3:all_gather") == Injected("flip", 3, "all_gather")
+    assert parse_injected("delay:2:5:5") == Injected("delay", 2, peer=5, ms=5.0)
     for wrong in ("flip:3", "flip:3:all_gathered", "melt:3", "delay:a:5:5"):
         with pytest.raises(UsageError, match="is not a fault"):
             parse_injected(wrong)

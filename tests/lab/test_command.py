@@ -9,7 +9,7 @@ import pytest
 
 from forkpoint.cli import main
 from forkpoint.errors import UsageError
-from forkpoint.lab.faults import FAULTS
+from forkpoint.lab.fault import FAULTS
 from forkpoint.lab.record import TorchHere, find_torch
 from looping import for_each
 

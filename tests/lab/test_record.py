@@ -8,8 +8,7 @@ from signal import SIGKILL
 import pytest
 
 import forkpoint
-from forkpoint.lab.fault import Edit, Fault, read_case
-from forkpoint.lab.faults import FAULTS
+from forkpoint.lab.fault import FAULTS, Edit, Fault, read_case
 from forkpoint.lab.ranks import LabSettings, Signal, _own_folder
 from forkpoint.lab.record import RecordedFault, record
 from forkpoint.model.verdict import Cause

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 
 import verdicts
-from forkpoint.doctor import prometheus as doctor_metrics
+from forkpoint.doctor import text as doctor_metrics
 from forkpoint.doctor.report import DoctorReport, Judged, bad
 from forkpoint.live import metrics as live_metrics
 from forkpoint.live.children import Decision, Diagnosed

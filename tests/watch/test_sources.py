@@ -12,11 +12,10 @@ import pytest
 from forkpoint.errors import UsageError
 from forkpoint.evidence import read
 from forkpoint.live.watch.sources import Spool, ask, pipes
-from forkpoint.live.watch.sources.ask import SourceAddress, parse_address
+from forkpoint.live.watch.sources.ask import Ras, SourceAddress, parse_address
 from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker, parse_workers
 from forkpoint.live.watch.sources.paths import Paths
 from forkpoint.live.watch.sources.pipes import Pipes
-from forkpoint.live.watch.sources.ras import Ras
 from forkpoint.model.log import LogKind
 from ingest.machine import answers
 from small_jobs import SmallJob

@@ -102,6 +102,20 @@ class Tool:
     """Takes an instance of `arguments`. Raises Refused."""
 
 
+class NoArguments(Wire):
+    """None."""
+
+
+def tool(description: str) -> Callable[[Callable[[Case, Any], Sequence[Fact]]], Tool]:
+    """Makes a tool of a function: it has the function's name, and takes what its second parameter says."""
+
+    def make(answer: Callable[[Case, Any], Sequence[Fact]]) -> Tool:
+        _, arguments, *_ = answer.__annotations__.values()
+        return Tool(answer.__name__, description, arguments, answer)
+
+    return make
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What a claim is: a statement that the engine can check.
 

@@ -11,8 +11,7 @@ from typing import Final
 
 from forkpoint.agent.hypothesis import Remedy
 from forkpoint.agent.patch_names import fresh_imports, fresh_names, refused_names, told_names
-from forkpoint.brief.case import Case, QuestionRefused
-from forkpoint.brief.naming import named
+from forkpoint.brief.case import Case, QuestionRefused, named
 from forkpoint.remedies.edit import normal_text, unified
 from forkpoint.remedies.scene import Scene
 from forkpoint.source.code import FunctionNode, Module, parse_module

@@ -1,6 +1,6 @@
 """The workflow of a model: reading phases, then a hypothesis that is checked and may be corrected, then a probe or a fix."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
@@ -9,7 +9,6 @@ from itertools import chain, islice
 from forkpoint import __version__
 from forkpoint.agent.case import ClaimStatus, Shown, Tool, Wire
 from forkpoint.agent.catalogue import Offered, offer_at, offers
-from forkpoint.agent.dissent import compare
 from forkpoint.agent.hypothesis import (
     MAX_CLAIMS,
     Checked,
@@ -18,22 +17,14 @@ from forkpoint.agent.hypothesis import (
     ModelHypothesis,
     Remedy,
     check_claims,
+    compare,
 )
 from forkpoint.agent.model import Call, ModelFailed, Offer, Spent
 from forkpoint.agent.patch_check import check_patch
 from forkpoint.agent.talk import HYPOTHESIS, REMEDY, REPAIR, GoOn, OfferAt, RemedyChoice, Talk
-from forkpoint.agent.tools.around import HISTORY, LINT
-from forkpoint.agent.tools.knowledge import EVIDENCE, EXPLAIN, SIMILAR, EvidenceArguments
-from forkpoint.agent.tools.logs import LOG_LINES
-from forkpoint.agent.tools.reading import FILES, WHY
-from forkpoint.agent.tools.recorded import CHANNELS, PROGRESS, ChannelsArguments, ProgressArguments
-from forkpoint.agent.tools.source import CALLERS, READ_SOURCE, TAINT, ReadSourceArguments
-from forkpoint.agent.tools.stacks import STACK_DIFF
-from forkpoint.agent.tools.table import TABLE, TableArguments
-from forkpoint.agent.tools.waiting import THREADS, WAITS
+from forkpoint.agent.tools import BY_NAME
 from forkpoint.agent.transcript import SCHEMA, TranscriptRecord
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import fact
+from forkpoint.brief.case import Case, Fact, QuestionRefused, fact
 from forkpoint.model.verdict import Cause
 from forkpoint.report.json_report import render_json
 
@@ -52,26 +43,15 @@ class Phase:
     task: str
     """What the model is to do."""
     shows: Callable[[Case], Iterator[Fact]]
-    tools: tuple[Tool, ...]
+    tools: tuple[str, ...]
     looks: int = 3
     """Requests that may use tools; the next one can only end the phase."""
 
 
 _FAR = 6
 """Looks in the source phase, which needs the most reading."""
-_SOURCE_TOOLS = (READ_SOURCE, CALLERS, TAINT, LINT, HISTORY, STACK_DIFF, THREADS)
+_SOURCE_TOOLS = ("read_source", "callers", "taint", "lint", "history", "stack_diff", "threads")
 """No more than these: providers limit the number of nullable fields in a request."""
-
-
-def reading_phases(similar: Tool) -> tuple[Phase, ...]:
-    """`similar`: the tool for recorded cases, which an evaluation restricts."""
-    return (
-        Phase("symptom", _SYMPTOM, _show_symptom, (WHY, EVIDENCE, FILES, LOG_LINES, EXPLAIN, similar)),
-        Phase("progress", _PROGRESS, _show_progress, (PROGRESS, WAITS, LOG_LINES)),
-        Phase("cohorts", _COHORTS, _show_cohorts, (TABLE, THREADS)),
-        Phase("earliest mismatch", _MISMATCH, _show_mismatch, (TABLE, CHANNELS, STACK_DIFF)),
-        Phase("source", _SOURCE, _show_source, _SOURCE_TOOLS, looks=_FAR),
-    )
 
 
 _SYMPTOM = "Phase 1, symptom. What failed, and which ranks say so? The rank that prints an error is usually a victim."
@@ -95,15 +75,15 @@ def _show_symptom(case: Case) -> Iterator[Fact]:
         "coverage",
         f"{verdict.coverage.dumps} dumps, {verdict.coverage.logs} logs of {verdict.coverage.ranks} ranks",
     )
-    yield from _asked(case, EVIDENCE, EvidenceArguments(id=None))
+    yield from _asked(case, "evidence")
 
 
 def _show_progress(case: Case) -> Iterator[Fact]:
-    return _asked(case, PROGRESS, ProgressArguments(group=None))
+    return _asked(case, "progress")
 
 
 def _show_cohorts(case: Case) -> Iterator[Fact]:
-    return _asked(case, TABLE, TableArguments(around=0))
+    return _asked(case, "table", around=0)
 
 
 def _show_mismatch(case: Case) -> Iterator[Fact]:
@@ -113,27 +93,34 @@ def _show_mismatch(case: Case) -> Iterator[Fact]:
     seq = next((s for s in (found.seq, found.first_visible_seq, found.hang_seq) if s is not None), None)
     if found.channel is not None:
         source, destination = found.channel
-        asked = ChannelsArguments(source=source, destination=destination, number=seq)
-        return _asked(case, CHANNELS, asked)
-    return _asked(case, TABLE, TableArguments(around=1)) if seq is not None else iter(())
+        return _asked(case, "channels", source=source, destination=destination, number=seq)
+    return _asked(case, "table", around=1) if seq is not None else iter(())
 
 
 def _show_source(case: Case) -> Iterator[Fact]:
     sites = case.verdict.sites[:_SITES]
     told = (fact(case, f"{s.file}:{s.line}", s.why) for s in sites if s.why)
-    lines = (
-        _asked(case, READ_SOURCE, ReadSourceArguments(file=s.file, line=s.line, around=_AROUND_SITE)) for s in sites
-    )
+    lines = (_asked(case, "read_source", file=s.file, line=s.line, around=_AROUND_SITE) for s in sites)
     return chain(told, chain.from_iterable(lines))
 
 
-def _asked(case: Case, tool: Tool, arguments: object) -> Iterator[Fact]:
+def _asked(case: Case, name: str, **arguments: object) -> Iterator[Fact]:
     """The tool's facts; nothing if it refuses."""
+    tool = BY_NAME[name]
     try:
-        found: Sequence[Fact] = tool.answer(case, arguments)
+        found = tool.answer(case, tool.arguments(**arguments))
     except QuestionRefused:
         return iter(())
     return iter(found)
+
+
+PHASES = (
+    Phase("symptom", _SYMPTOM, _show_symptom, ("why", "evidence", "files", "log_lines", "explain", "similar")),
+    Phase("progress", _PROGRESS, _show_progress, ("progress", "waits", "log_lines")),
+    Phase("cohorts", _COHORTS, _show_cohorts, ("table", "threads")),
+    Phase("earliest mismatch", _MISMATCH, _show_mismatch, ("table", "channels", "stack_diff")),
+    Phase("source", _SOURCE, _show_source, _SOURCE_TOOLS, looks=_FAR),
+)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -165,10 +152,10 @@ class _WorkflowRun:
         self.remedies: tuple[Remedy, ...] | None = None
         """None: nothing was chosen yet."""
 
-    def run(self, similar_tool: Tool) -> None:
-        for phase in reading_phases(similar_tool):
+    def run(self, tools: Mapping[str, Tool]) -> None:
+        for phase in PHASES:
             if self.talk.account.may_read_on:
-                self._read(phase)
+                self._read(phase, [tools[name] for name in phase.tools])
             else:
                 self.talk.refuse(f"the phase {phase.name} was left out, to leave budget for a hypothesis")
         self._conclude()
@@ -182,12 +169,12 @@ class _WorkflowRun:
         kept = [shown for shown in self.kept.values() if shown.id not in fresh]
         self.talk.begin(name, f"{task}{notes}", (*kept[-self.talk.account.budget.facts :], *facts))
 
-    def _read(self, phase: Phase) -> None:
+    def _read(self, phase: Phase, tools: Sequence[Tool]) -> None:
         talk = self.talk
         limit = talk.account.budget.facts
         self._begin(phase.name, phase.task, talk.show(tuple(islice(phase.shows(talk.case), limit + 1))))
         for look in range(phase.looks + 1):
-            asking = phase.tools if look < phase.looks and talk.account.may_look else ()
+            asking = tools if look < phase.looks and talk.account.may_look else ()
             offered = [talk.offer(t.arguments, t.name, t.description) for t in asking]
             reply = talk.ask([*offered, talk.offer(GoOn, "go_on", "End this phase.")])
             talk.answer_all(reply, partial(self._answer, {tool.name: tool for tool in asking}))
@@ -293,14 +280,16 @@ class _WorkflowRun:
                 self.talk.refuse(f"a patch that the model wrote was refused: {self.talk.case.clean(str(why))}")
 
 
-def explain(talk: Talk, similar_tool: Tool = SIMILAR) -> Explanation:
-    """Never raises for what a model, its endpoint or its budget does."""
+def explain(talk: Talk, similar_tool: Tool = BY_NAME["similar"]) -> Explanation:
+    """Never raises for what a model, its endpoint or its budget does. `similar_tool`: the tool for recorded cases, which an
+    evaluation restricts.
+    """
     account = talk.account
     talk.transcript.write(TranscriptRecord("start", _started(talk)))
     course = _WorkflowRun(talk)
     ended = None
     try:
-        course.run(similar_tool)
+        course.run({**BY_NAME, similar_tool.name: similar_tool})
     except (Spent, ModelFailed) as why:
         ended = str(why)
     explanation = Explanation(

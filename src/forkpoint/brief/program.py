@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forkpoint.brief.case import Case
-from forkpoint.brief.naming import line_of, name_module, shortened
+from forkpoint.brief.case import Case, line_of, name_module, shortened
 from forkpoint.brief.where import find_standings
 from forkpoint.model.frames import up_to_script, user_frames
 from forkpoint.model.op import Stack

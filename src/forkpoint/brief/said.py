@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from forkpoint.brief.case import Case
-from forkpoint.brief.naming import plain_name, shortened
+from forkpoint.brief.case import Case, plain_name, shortened
 from forkpoint.brief.where import tell_chain
 from forkpoint.evidence.text import find_time, read_stamp
 from forkpoint.judge.facts.contrast import find_printed, split_line

@@ -6,8 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from forkpoint.brief.calls import members_alike, tell_divergence, tell_slot
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import MAX_CHARACTERS, answer, fact, find_group, known_seq, lines_around, name_group
+from forkpoint.brief.case import (
+    MAX_CHARACTERS,
+    Case,
+    Fact,
+    QuestionRefused,
+    answer,
+    fact,
+    find_group,
+    known_seq,
+    lines_around,
+    name_group,
+)
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.diverge.slots import differing_seqs
 from forkpoint.model.frames import user_place

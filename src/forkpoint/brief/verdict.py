@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from forkpoint.brief.calls import tell_divergence
-from forkpoint.brief.case import Case
-from forkpoint.brief.naming import plain_name, shortened
+from forkpoint.brief.case import Case, plain_name, shortened
 from forkpoint.judge.hypotheses.find import find_refused
 from forkpoint.model.verdict import Cause, Evidence, Hypothesis, Verdict
 from forkpoint.model.world import name_ranks

@@ -123,7 +123,7 @@ def _finish(case: "Case", explanation: "Explanation", args: Namespace) -> int:
     from forkpoint.agent.report import render_explanation, render_explanation_json
 
     if args.md is not None:
-        from forkpoint.agent.forward import render_forward
+        from forkpoint.agent.report import render_forward
 
         write_file(args.md, [render_forward(case, explanation)])
     if args.json:

@@ -16,8 +16,7 @@ from forkpoint.cli.output import exit_code, import_numpy, say
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.gather.attach.folder import Attached
-    from forkpoint.gather.attach.hosts import HostAnswer
+    from forkpoint.gather.attach.folder import Attached, HostAnswer
     from forkpoint.gather.attach.jobs import LiveJob
     from forkpoint.gather.attach.look import RankSeen
     from forkpoint.gather.folder import EvidenceFolder
@@ -56,7 +55,7 @@ def run(args: Namespace) -> int:
     with _evidence_folder(args.keep) as folder:
         attached = _ask_others(args, folder) or _ask_here(args, folder)
         if args.send:
-            from forkpoint.gather.attach.hosts import send
+            from forkpoint.gather.attach.folder import send
 
             send(folder.root, sys.stdout.buffer)
             return 0
@@ -178,8 +177,7 @@ def _summary(attached: "Attached") -> list[str]:
 
 def _ask_others(args: Namespace, folder: "EvidenceFolder") -> "Attached | None":
     """None: the job is on this machine."""
-    from forkpoint.gather.attach.folder import merge, write_states
-    from forkpoint.gather.attach.hosts import ask_hosts
+    from forkpoint.gather.attach.folder import ask_hosts, merge, write_states
     from forkpoint.gather.engines import ClusterReach, open_slurm, open_ssh
 
     if args.send or not (args.hosts or _is_elsewhere(args.job)):

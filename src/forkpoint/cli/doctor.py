@@ -61,7 +61,8 @@ def _check_usage(args: Namespace) -> None:
 
 
 def _examine(args: Namespace) -> "DoctorReport":
-    from forkpoint.doctor import examine, examine_injected
+    from forkpoint.doctor import examine
+    from forkpoint.doctor.broken import examine_injected
     from forkpoint.doctor.checks import CHECKS
     from forkpoint.doctor.live import live_system
 
@@ -115,7 +116,7 @@ def _print_list(*, as_json: bool) -> None:
 
 def _write_metrics(path: str, report: "DoctorReport") -> None:
     with needing_extra("--prometheus", "watch"):
-        from forkpoint.doctor.prometheus import render_metrics
+        from forkpoint.doctor.text import render_metrics
     write_file(path, [render_metrics(report)])
 
 

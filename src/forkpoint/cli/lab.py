@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
 
 
 def _run_list(args: Namespace) -> int:
-    from forkpoint.lab.faults import FAULTS
+    from forkpoint.lab.fault import FAULTS
     from forkpoint.lab.record import list_json, list_text
 
     print(list_json(FAULTS) if args.json else list_text(FAULTS))
@@ -111,8 +111,7 @@ def _run_score(args: Namespace) -> int:
 
 
 def _run_collectives(args: Namespace) -> int:
-    from forkpoint.lab.collectives.arguments import MODULE, count_gpus, run_ranks, write_arguments
-    from forkpoint.lab.collectives.plan import mesh_partitions
+    from forkpoint.lab.collectives.plan import MODULE, count_gpus, mesh_partitions, run_ranks, write_arguments
     from forkpoint.lab.record import find_torch
 
     check_outputs(args, "perfetto")
@@ -131,7 +130,7 @@ def _run_collectives(args: Namespace) -> int:
 
 
 def _chosen(names: Sequence[str]) -> "list[Fault]":
-    from forkpoint.lab.faults import FAULTS
+    from forkpoint.lab.fault import FAULTS
 
     by_name = {fault.name: fault for fault in FAULTS}
     for name in names:
@@ -262,7 +261,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_collectives(parser: ArgumentParser) -> None:
-    from forkpoint.lab.collectives.arguments import add_plan_arguments
+    from forkpoint.lab.collectives.plan import add_plan_arguments
 
     parser.add_argument("--ranks", type=count, metavar="N", help="processes to start here (default: one per GPU, or 4)")
     _add_backend(parser)

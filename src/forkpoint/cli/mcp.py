@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
 
 
 def _serve_http(server: "Server[Any]", port: int) -> None:
-    from forkpoint.agent.mcp.http import TOKEN_VARIABLE, bind, serve_http
+    from forkpoint.agent.mcp.server import TOKEN_VARIABLE, bind, serve_http
 
     bound = bind(port)
     token = f"as in {TOKEN_VARIABLE}" if bound.chosen else bound.token

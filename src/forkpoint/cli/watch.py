@@ -167,9 +167,8 @@ def _make_sources(args: Namespace) -> "list[LiveSource]":
 
 def servers_to_ask(args: Namespace, *, dated: bool, py_spy: bool = False) -> "Iterator[LiveSource]":
     """What --debug-server, --worker and --ras name. `forkpoint collect` has them, too."""
-    from forkpoint.live.watch.sources.ask import parse_address
+    from forkpoint.live.watch.sources.ask import Ras, parse_address
     from forkpoint.live.watch.sources.debug_server import DebugServer, parse_workers
-    from forkpoint.live.watch.sources.ras import Ras
 
     if args.debug_server and args.worker:
         raise UsageError("--debug-server finds the workers itself: leave out --worker, or give all workers instead")

@@ -26,12 +26,6 @@ def examine(system: System, checks: Iterable[DoctorCheck], limit_s: float = LIMI
     return _report(system, looks, limit_s)
 
 
-def examine_injected(system: System, check: DoctorCheck) -> DoctorReport:
-    """One check on a simulated machine that was broken for it."""
-    looked = examine(check.inject(system), [check])
-    return DoctorReport(looked.host, looked.time, looked.job, check.name, looked.results, looked.failures)
-
-
 class _Look(Thread):
     """A daemon thread per check, so that it does not keep the program alive: a read on a broken node may never return."""
 

@@ -29,7 +29,7 @@ from forkpoint.doctor.system import (
 )
 from forkpoint.errors import UsageError
 from forkpoint.knowledge.variables import may_be_shown
-from forkpoint.live.processes import list_pids, read_environ, read_state
+from forkpoint.live.processes import booted_at, list_pids, read_environ, read_link, read_state
 
 if TYPE_CHECKING:
     from forkpoint.doctor.nvml import Nvml
@@ -169,7 +169,7 @@ def live_system(job: int | None = None) -> System:
         pause=time.sleep,
         read=read,
         names=partial(_names, see),
-        link=_link,
+        link=lambda path: read_link(path) or None,
         stat=partial(_stat, see),
         disk=partial(_disk, see, "self" if job is None else str(job)),
         may_write=partial(_may_write, see),
@@ -202,7 +202,7 @@ def _environ_of_job(pid: int) -> Mapping[str, str]:
 
 def _root_of(job: int | None) -> Callable[[str], str]:
     """Maps a path of the job to where it is seen from here: a container has its own files."""
-    inside = job is not None and _link(f"/proc/{job}/ns/mnt") not in {None, _link("/proc/self/ns/mnt")}
+    inside = job is not None and read_link(f"/proc/{job}/ns/mnt") not in {"", read_link("/proc/self/ns/mnt")}
     if not inside:
         return lambda path: path
     return lambda path: path if path.startswith(_ROOTED) else f"/proc/{job}/root{path}"
@@ -221,13 +221,6 @@ def _names(see: Callable[[str], str], path: str) -> tuple[str, ...]:
         return tuple(sorted(entry.name for entry in Path(see(path)).iterdir()))
     except OSError:
         return ()
-
-
-def _link(path: str) -> str | None:
-    try:
-        return str(Path(path).readlink())
-    except OSError:
-        return None
 
 
 def _stat(see: Callable[[str], str], path: str) -> FileFacts | None:
@@ -294,9 +287,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _processes() -> tuple[Process, ...]:
-    try:
-        boot = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if "btime" in line)
-    except OSError:
+    boot = booted_at()
+    if boot is None:
         return ()
     ticks = os.sysconf("SC_CLK_TCK")
     return tuple(process for pid in sorted(list_pids()) if (process := _process(pid, boot, ticks)))

@@ -3,9 +3,11 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from forkpoint.doctor.report import CheckResult, skipped
 from forkpoint.doctor.system import RunProgram, System, Unanswered
@@ -26,9 +28,9 @@ _IDLE = 0x1
 class LinkErrors:
     """Lifetime counters of one NVLink; None if the driver does not count."""
 
-    replay: int | None
-    recovery: int | None
-    crc: int | None
+    replay: int | None = None
+    recovery: int | None = None
+    crc: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +48,28 @@ class Gpu:
 
     index: int
     name: str
-    bus_id: str | None
-    lost: str | None
+    bus_id: str | None = None
+    lost: str | None = None
     """NVML's error for this GPU; then nothing else is known about it."""
-    errors: tuple[str, ...]
+    errors: tuple[str, ...] = ()
     """NVML's errors for single queries, except "not supported"."""
-    persistence: bool | None
-    ecc: bool | None
-    uncorrected: int | None
+    persistence: bool | None = None
+    ecc: bool | None = None
+    uncorrected: int | None = None
     """Memory errors that ECC could not correct, since the driver was loaded or the GPU reset."""
-    uncorrected_ever: int | None
-    remap_pending: bool | None
-    remap_failed: bool | None
-    pages_pending: bool | None
-    recovery_action: int | None
-    temperature: int | None
-    hottest: int | None
+    uncorrected_ever: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    pages_pending: bool | None = None
+    recovery_action: int | None = None
+    temperature: int | None = None
+    hottest: int | None = None
     """The highest temperature at which it may run."""
-    margin: int | None
+    margin: int | None = None
     """Degrees left until it slows down, which newer drivers report instead of a limit."""
-    reasons: tuple[int, int] | None
+    reasons: tuple[int, int] | None = None
     """Why clocks are low, as NVML's bits, now and a second later."""
-    links: tuple[NvLink, ...]
+    links: tuple[NvLink, ...] = ()
     busy: int | None = None
     """Percent of recent time in which a kernel ran. An NCCL kernel that waits for its peers counts as running."""
     pids: tuple[int, ...] = ()
@@ -121,46 +123,24 @@ def parse_nvml(document: Mapping[str, Any]) -> Nvml | Unanswered:
 
 def _gpu(row: Mapping[str, Any]) -> Gpu:
     later: Mapping[str, Any] = row.get("later", {})
-    reasons = (row.get("reasons"), later.get("reasons"))
-    return Gpu(
-        index=row["index"],
-        name=row.get("name") or "GPU",
-        bus_id=normal_bus(row["bus_id"]) if row.get("bus_id") else None,
-        lost=row.get("lost"),
-        errors=tuple(row.get("errors", ())),
-        persistence=_flag(row.get("persistence")),
-        ecc=_flag(row.get("ecc")),
-        uncorrected=row.get("uncorrected"),
-        uncorrected_ever=row.get("uncorrected_ever"),
-        remap_pending=_flag(row.get("remap_pending")),
-        remap_failed=_flag(row.get("remap_failed")),
-        pages_pending=_flag(row.get("pages_pending")),
-        recovery_action=row.get("recovery_action"),
-        temperature=row.get("temperature"),
-        hottest=row.get("hottest"),
-        margin=row.get("margin"),
-        reasons=None if reasons[0] is None or reasons[1] is None else (reasons[0], reasons[1]),
-        busy=row.get("busy"),
-        pids=tuple(row.get("pids") or ()),
-        links=_links(row.get("links", ()), later.get("links", ())),
-    )
+    reasons = [row.get("reasons"), later.get("reasons")]
+    paired = {
+        "name": row.get("name") or "GPU",
+        "bus_id": normal_bus(row["bus_id"]) if row.get("bus_id") else None,
+        "reasons": None if None in reasons else reasons,
+        "pids": row.get("pids") or (),
+        "links": _links(row.get("links", ()), later.get("links", ())),
+    }
+    return msgspec.convert({**row, **paired}, Gpu, strict=False)  # NVML's flags are numbers
 
 
-def _links(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> tuple[NvLink, ...]:
+def _links(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A link that is gone a second later is not active."""
     later = [*after, *({} for _ in before[len(after) :])]
-    return tuple(
-        NvLink(number, bool(first.get("active") and second.get("active")), _errors(first), _errors(second))
-        for number, (first, second) in enumerate(zip(before, later, strict=False))
-    )
-
-
-def _errors(row: Mapping[str, Any]) -> LinkErrors:
-    return LinkErrors(row.get("replay"), row.get("recovery"), row.get("crc"))
-
-
-def _flag(value: int | None) -> bool | None:
-    return None if value is None else bool(value)
+    return [
+        {"number": n, "active": bool(one.get("active") and two.get("active")), "before": one, "after": two}
+        for n, (one, two) in enumerate(zip(before, later, strict=False))
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -218,7 +198,7 @@ def _device(system: System, address: str) -> PciDevice | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the checks of GPUs share: how they are read, and how one GPU is broken for `--inject`.
+# What the checks of GPUs share.
 
 UNTOLD = "neither the GPUs nor their driver report this"
 
@@ -239,47 +219,6 @@ def skip_gpus(system: System, answer: Unanswered) -> CheckResult:
     """If there is no GPU, the user is not asked to install a library for it."""
     lacking = lacks_gpu(system)
     return skipped(lacking) if lacking else skipped(answer.why, answer.fix)
-
-
-def break_gpu(change: Callable[[Gpu], Gpu]) -> Callable[[System], System]:
-    """Breaks the first GPU of the machine, or a simulated one if there is none."""
-
-    def inject(system: System) -> System:
-        nvml = some_gpus(system)
-        broken = (change(nvml.readable[0]), *nvml.readable[1:])
-        return replace(system, nvml=lambda: replace(nvml, gpus=broken))
-
-    return inject
-
-
-def some_gpus(system: System) -> Nvml:
-    nvml = system.nvml()
-    if isinstance(nvml, Nvml) and nvml.readable:
-        return nvml
-    sound = parse_nvml({"driver": "580.00", "gpus": [_SOUND]})
-    assert isinstance(sound, Nvml)
-    return sound
-
-
-_LINK = {"active": 1, "replay": 0, "recovery": 0, "crc": 0}
-_SOUND = {
-    "index": 0,
-    "name": "a GPU that is not there",
-    "bus_id": "00000000:00:00.0",
-    "persistence": 1,
-    "ecc": 1,
-    "uncorrected": 0,
-    "uncorrected_ever": 0,
-    "remap_pending": 0,
-    "remap_failed": 0,
-    "pages_pending": 0,
-    "recovery_action": 0,
-    "temperature": 30,
-    "hottest": 85,
-    "reasons": 0,
-    "links": [_LINK],
-    "later": {"reasons": 0, "links": [_LINK]},
-}
 
 
 def labels(gpus: Sequence[Gpu]) -> str:

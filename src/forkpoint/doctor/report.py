@@ -1,10 +1,13 @@
 """Checks, their results, the report as JSON (schema `forkpoint.doctor/1`), and the comparison of nodes."""
 
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -46,6 +49,11 @@ def skipped(why: str, fix: str | None = None) -> CheckResult:
     return CheckResult(CheckStatus.SKIPPED, why, fix)
 
 
+def judged(trouble: Sequence[str], fix: str, fine: str, *details: tuple[str, str]) -> CheckResult:
+    """Bad with all that is wrong, else ok."""
+    return bad("; ".join(trouble), fix, *details) if trouble else ok(fine, *details)
+
+
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
     name: str
@@ -55,8 +63,21 @@ class DoctorCheck:
     why: str
     """What goes wrong in a job if it is bad."""
     look: Callable[[System], CheckResult]
-    inject: Callable[[System], System]
-    """The same machine with one thing broken that makes this check bad: `--inject` shows that it can fail."""
+    broken: Mapping[str, Any]
+    """What to break on a machine so that this check is bad there (`broken.py`)."""
+
+
+_CHECKS = Path(__file__).with_name("checks.toml")
+
+
+def check(name: str, look: Callable[[System], CheckResult]) -> DoctorCheck:
+    """With what `checks.toml` says of the check of this name."""
+    return DoctorCheck(name=name, look=look, **_told()[name])
+
+
+@cache
+def _told() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_CHECKS.read_text("utf-8"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -93,7 +114,7 @@ class DoctorReport:
 
     @property
     def bad(self) -> tuple[Judged, ...]:
-        return tuple(judged for judged in self.results if judged.result.status is CheckStatus.BAD)
+        return tuple(one for one in self.results if one.result.status is CheckStatus.BAD)
 
     @property
     def exit_code(self) -> int:
@@ -149,7 +170,7 @@ class Document:
 
 
 def render_json(report: DoctorReport) -> str:
-    rows = tuple(_row(judged) for judged in report.results)
+    rows = tuple(_row(one) for one in report.results)
     return json_text(
         _Written(
             report.host, round(report.time, 3), report.job, report.injected, report.exit_code, rows, report.failures
@@ -157,9 +178,9 @@ def render_json(report: DoctorReport) -> str:
     )
 
 
-def _row(judged: Judged) -> _Row:
-    result = judged.result
-    return _Row(judged.check, judged.title, result.status, result.says, result.fix, dict(result.details))
+def _row(one: Judged) -> _Row:
+    result = one.result
+    return _Row(one.check, one.title, result.status, result.says, result.fix, dict(result.details))
 
 
 def render_checks_json(checks: Iterable[DoctorCheck]) -> str:
@@ -236,13 +257,13 @@ def compare(documents: Sequence[Document]) -> Comparison:
 def changes(earlier: Document, report: DoctorReport) -> tuple[NodeChange, ...]:
     """What has changed since an earlier report of this node, counters included."""
     found: list[NodeChange] = []
-    for judged in report.results:
-        before = earlier.results.get(judged.check)
+    for one in report.results:
+        before = earlier.results.get(one.check)
         if before is None:
             continue
-        now = PastResult(judged.result.status, dict(judged.result.details))
+        now = PastResult(one.result.status, dict(one.result.details))
         values = ((what, _value(before, what), _value(now, what)) for what in _subjects((before, now)))
-        found += [NodeChange(judged.check, what, old, new) for what, old, new in values if old != new]
+        found += [NodeChange(one.check, what, old, new) for what, old, new in values if old != new]
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Reports and comparisons -> plain text for a terminal. All text from machines is escaped here."""
+"""Reports and comparisons -> plain text for a terminal, in which all text from machines is escaped; and metrics."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -106,3 +106,27 @@ def _difference(difference: NodeDifference) -> Iterator[str]:
 def _nodes(nodes: tuple[str, ...]) -> str:
     shown = ", ".join(map(escape, nodes[:_SHOWN_NODES]))
     return shown if len(nodes) <= _SHOWN_NODES else f"{shown} and {len(nodes) - _SHOWN_NODES} more"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A report -> a file for node_exporter's textfile collector. Needs the extra `watch`.
+
+
+def render_metrics(report: DoctorReport) -> str:
+    """One series per check and status, 1 for the current status: alerts use `status="bad"`, and a skipped check is not
+    mistaken for one that passed.
+    """
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415 - the extra `watch`
+
+    registry = CollectorRegistry()
+    checks = Gauge(
+        "forkpoint_doctor_check", "1 for the current status of the check", ["check", "status"], registry=registry
+    )
+    for judged in report.results:
+        for status in CheckStatus:
+            checks.labels(judged.check, status).set(judged.result.status is status)
+    for failure in report.failures:
+        checks.labels(failure.check, "unknown").set(1)
+    Gauge("forkpoint_doctor_time_seconds", "When the checks ran", registry=registry).set(report.time)
+    Gauge("forkpoint_doctor_exit_code", "0 nothing bad, 1 bad, 2 unknown", registry=registry).set(report.exit_code)
+    return generate_latest(registry).decode()

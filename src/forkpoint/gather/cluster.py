@@ -2,7 +2,6 @@
 
 A node that does not answer is a problem in the summary, and the others continue. The few full dumps that a verdict is
 based on are fetched afterwards.
-
 """
 
 import io
@@ -106,6 +105,20 @@ def _take(held: dict[str, tuple[str, ...]], holders: Holders) -> Taken:
         else:
             lost[node] = got.why
     return Taken(tuple(merged), lost)
+
+
+def summarise_on(
+    nodes: Sequence[str], answers: Iterable[NodeAnswer], holders: Holders, progress: Progress | None
+) -> Answers:
+    """All nodes' answers, as they come, and then the summaries that the nodes keep."""
+    known: dict[str, NodeAnswer] = {}
+    for answer in answers:
+        known[answer.node] = answer
+        if progress:
+            progress(len(known), len(nodes), answer.node)
+    taken = take_merged([node for node, answer in known.items() if answer.problem is None], holders)
+    known |= {node: replace(known[node], problem=problem) for node, problem in taken.lost.items()}
+    return Answers(tuple(known[node] for node in nodes), taken.merged)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from forkpoint.gather.folder import (
     Manifest,
     Meter,
     Original,
+    noted,
 )
 from forkpoint.gather.remote import Remote, copy_remote, copy_url, parse_remote
 from forkpoint.gather.this_machine import (
@@ -107,7 +108,7 @@ def _keep_answer(path: str, question: RankQuestion, folder: EvidenceFolder) -> l
     source = question.source.name
     with Path(path).open("rb") as stream:
         done = folder.keep(Original(source, question.label, f"/{Path(path).name}", None, time.time()), stream)
-    return [done] if isinstance(done, Copied) else [CollectNote(source, done)] if done else []
+    return noted(done, source)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -288,6 +288,13 @@ class EvidenceFolder:
         return not known
 
 
+def noted(done: Copied | str | None, place: str, file: str = "") -> list[Copied | CollectNote]:
+    """What `keep` returned: the copy, or a note that says why there is none."""
+    if isinstance(done, str):
+        return [CollectNote(place, f"{file}: {done}" if file else done)]
+    return [done] if done else []
+
+
 def _write_all(copy: FileIO, data: bytes) -> None:
     """A disk that fills up writes a part, and raises only at the next write."""
     written = 0

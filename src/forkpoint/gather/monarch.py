@@ -19,7 +19,7 @@ from forkpoint.errors import UsageError
 from forkpoint.evidence import Progress
 from forkpoint.evidence.summary_file import merge
 from forkpoint.evidence.text import clean
-from forkpoint.gather.cluster import read_here, summarise_here, take_merged
+from forkpoint.gather.cluster import read_here, summarise_here, summarise_on
 from forkpoint.gather.engines import Answers, NodeAnswer, slow, without_forkpoint
 from forkpoint.gather.tools import CallFailed
 
@@ -80,15 +80,7 @@ class MonarchNodes:
         monarch.actor.unhandled_fault_hook = self._on_fault
 
     def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers:
-        answers: dict[str, NodeAnswer] = {}
-        for answer in self._ask_all(list(paths)):
-            answers[answer.node] = answer
-            if progress:
-                progress(len(answers), len(self._hosts), answer.node)
-        taken = take_merged([node for node, answer in answers.items() if answer.problem is None], self)
-        for node, problem in taken.lost.items():
-            answers[node] = replace(answers[node], problem=problem)
-        return Answers(tuple(answers[node] for node in self._hosts), taken.merged)
+        return summarise_on(list(self._hosts), self._ask_all(list(paths)), self, progress)
 
     def merge(self, groups: Sequence[Sequence[str]]) -> list[bool]:
         """See cluster.Holders."""

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from forkpoint.errors import UsageError
 from forkpoint.evidence import Progress
 from forkpoint.evidence.summary_file import merge
-from forkpoint.gather.cluster import read_here, summarise_here, take_merged
+from forkpoint.gather.cluster import read_here, summarise_here, summarise_on
 from forkpoint.gather.engines import Answers, NodeAnswer, slow, without_forkpoint
 from forkpoint.gather.tools import CallFailed
 
@@ -43,16 +43,7 @@ class RayNodes:
         self._ids = _name_nodes([node for node in ray.nodes() if node["Alive"]])
 
     def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers:
-        answers: dict[str, NodeAnswer] = {}
-        for asked, answer in self._ask_all(paths):
-            answers[asked.node] = answer
-            self._held[asked.node] = asked.summary
-            if progress:
-                progress(len(answers), len(self._ids), asked.node)
-        taken = take_merged([node for node, answer in answers.items() if answer.problem is None], self)
-        for node, problem in taken.lost.items():
-            answers[node] = replace(answers[node], problem=problem)
-        return Answers(tuple(answers[node] for node in self._ids), taken.merged)
+        return summarise_on(list(self._ids), self._ask_all(paths), self, progress)
 
     def merge(self, groups: Sequence[Sequence[str]]) -> list[bool]:
         """See cluster.Holders. Summaries go from node to node, not through this process."""
@@ -81,7 +72,7 @@ class RayNodes:
         task: Any = ray.remote(function)
         return task.options(num_cpus=0, max_retries=0, num_returns=answers, scheduling_strategy=bound)
 
-    def _ask_all(self, paths: Sequence[str]) -> Iterator[tuple[_Asked, NodeAnswer]]:
+    def _ask_all(self, paths: Sequence[str]) -> Iterator[NodeAnswer]:
         waiting = list(reversed(self._ids))
         asked: dict[Any, _Asked] = {}
         while waiting or asked:
@@ -94,7 +85,8 @@ class RayNodes:
             late = [] if ready else [h for h, one in asked.items() if self._seconds_left(one) <= 0]
             for head in (*ready, *late):
                 one = asked.pop(head)
-                yield one, self._answer(one)
+                self._held[one.node] = one.summary
+                yield self._answer(one)
 
     def _seconds_left(self, asked: _Asked) -> float:
         return asked.began + self._node_timeout_s - time.monotonic()

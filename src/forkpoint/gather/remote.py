@@ -4,6 +4,7 @@ import re
 import shlex
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ from forkpoint.evidence.archives import SmallHeader
 from forkpoint.evidence.files import shown
 from forkpoint.evidence.remote import tell_driver_error
 from forkpoint.evidence.text import clean
-from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
+from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original, noted
 from forkpoint.gather.tools import BY_SSH, MAX_ANSWER, CallFailed, answer_of, running, tell_failure
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -251,13 +252,6 @@ _NONE: Mapping[str, Callable[[bytes], None]] = {}
 _BROKEN = (OSError, EOFError, tarfile.TarError, ValueError)
 
 
-@dataclass(slots=True)
-class _Odd:
-    """Members of a tar other than plain files."""
-
-    others: int = 0
-
-
 def copy_remote(remote: Remote, target: RemoteMachine, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     """Copies all evidence of one machine; notes what it could not send."""
     place = f"{remote.place} {target.label}" if target.label not in remote.place else remote.place
@@ -287,7 +281,7 @@ def unpack(
     apart: Mapping[str, Callable[[bytes], None]] = _NONE,
 ) -> Iterator[Copied | CollectNote]:
     """`apart`: callbacks by file name; these files are not copied."""
-    odd = _Odd()
+    odd = Counter[str]()
     if ahead := skip_greeting(stream):
         told = f"{abs(ahead) / 60:.0f} minutes {'ahead of' if ahead > 0 else 'behind'}"
         yield CollectNote(
@@ -300,9 +294,9 @@ def unpack(
                     apart[info.name](opened.read(MAX_ANSWER))
                     continue
                 info.mtime = int(info.mtime - ahead)
-                done = _keep(info, opened, place, label, folder)
-                if done is not None:
-                    yield done
+                name = str(PurePosixPath("/", info.name))
+                done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), opened)
+                yield from noted(done, place, clean(name))
                 if done.cut if isinstance(done, Copied) else done and folder.meter.is_spent:
                     break  # out of space, or nothing more comes: do not wait for the rest
     except tarfile.ReadError as error:
@@ -310,16 +304,8 @@ def unpack(
             yield CollectNote(place, clean(f"stopped sending: {error}"))
     except _BROKEN as error:
         yield CollectNote(place, clean(f"stopped sending: {error}"))
-    if odd.others:
-        yield CollectNote(place, f"{odd.others} links, devices or pipes were sent and not kept")
-
-
-def _keep(
-    info: tarfile.TarInfo, opened: BinaryIO, place: str, label: str, folder: EvidenceFolder
-) -> Copied | CollectNote | None:
-    name = str(PurePosixPath("/", info.name))
-    done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), opened)
-    return CollectNote(place, f"{clean(name)}: {done}") if isinstance(done, str) else done
+    if odd.total():
+        yield CollectNote(place, f"{odd.total()} links, devices or pipes were sent and not kept")
 
 
 def skip_greeting(stream: BinaryIO) -> float:
@@ -336,12 +322,13 @@ def skip_greeting(stream: BinaryIO) -> float:
     return 0.0
 
 
-def _plain_files(archive: tarfile.TarFile, odd: _Odd) -> Iterator[tuple[tarfile.TarInfo, BinaryIO]]:
+def _plain_files(archive: tarfile.TarFile, odd: Counter[str]) -> Iterator[tuple[tarfile.TarInfo, BinaryIO]]:
+    """`odd` counts what else is there."""
     for info in archive:
         archive.members = []  # pyrefly: ignore[missing-attribute] - it would keep every header
         opened = archive.extractfile(info) if info.isreg() else None
         if opened is None:
-            odd.others += not info.isdir()
+            odd["others"] += not info.isdir()
         else:
             yield info, cast("BinaryIO", opened)
 
@@ -353,10 +340,7 @@ def _receive_log(
         done = None
         if tool.failed is None:
             done = folder.keep(Original(place, target.label, f"/{target.label}.log", None, None), tool.answer)
-    got: list[Copied | CollectNote] = [done] if isinstance(done, Copied) else []
-    if isinstance(done, str):
-        got.append(CollectNote(place, done))
-    return [*got, CollectNote(place, tool.failed.why)] if tool.failed else got
+    return [*noted(done, place), *([CollectNote(place, tool.failed.why)] if tool.failed else [])]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -389,10 +373,7 @@ def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
                 done = folder.keep(original, cast("BinaryIO", stream))
         except Exception as error:  # noqa: BLE001 - as above
             done = f"cannot be read ({tell_driver_error(error)})"
-        if isinstance(done, str):
-            got.append(CollectNote(place, f"{name}: {done}"))
-        elif done is not None:
-            got.append(done)
+        got += noted(done, place, name)
     return got
 
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from forkpoint.errors import UsageError
 from forkpoint.evidence.files import SNIFF, find_files
 from forkpoint.gather.attach.jobs import LiveRank
-from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
+from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original, noted
 from forkpoint.gather.tools import CallFailed, answer_of
 from forkpoint.live.watch.sources.pipes import told_prefixes, usual_prefixes
 from forkpoint.traces.dump import MAX_BYTES, looks_like_dump
@@ -86,11 +86,7 @@ def copy_local(paths: Sequence[str], place: str, host: str, folder: EvidenceFold
     own = str(folder.root) + os.sep
     fresh = [path for path in dict.fromkeys(files) if not str(Path(path).resolve()).startswith(own)]
     for path in sorted(fresh, key=lambda path: (_size(path) > MAX_BYTES, path)):
-        done = _copy(path, place, host, folder)
-        if isinstance(done, str):
-            got.append(CollectNote(place, f"{path}: {done}"))
-        elif done is not None:
-            got.append(done)
+        got += noted(_copy(path, place, host, folder), place, path)
     return got
 
 

@@ -1,12 +1,19 @@
-"""A fault: a patch on a healthy job, signals sent from outside, and the truth about both; and its folder on disk."""
+"""A fault: a patch on a healthy job, signals sent from outside, and the truth about both; and its folder on disk.
+
+The faults themselves are data, in `faults/`: a file per subject, which says its form by example.
+"""
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from signal import Signals
 from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.lab.ranks import Backend, Signal
@@ -15,7 +22,7 @@ from forkpoint.model.verdict import Action, Cause, Symptom
 # ---------------------------------------------------------------------------------------------------------------------
 # The healthy jobs that the lab breaks: programs as people write them, kept as data and run by path.
 
-_FOLDER = Path(__file__).parent / "jobs"
+_JOBS = Path(__file__).parent / "jobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class HealthyJob:
 
     @property
     def text(self) -> str:
-        return (_FOLDER / f"{self.name}.py").read_text()
+        return (_JOBS / f"{self.name}.py").read_text()
 
 
 DDP = HealthyJob("ddp", "DistributedDataParallel with evaluation, checkpoints and early stopping", "DP", 4)
@@ -46,8 +53,6 @@ JOBS = (DDP, FSDP, MESH, PIPELINE, MOE, LOOP)
 
 HANGS = (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR, Symptom.SILENT_HANG)
 """The symptoms a hang may have, depending on the backend and on who gives up first."""
-ERRORS = (Symptom.ERROR, Symptom.WATCHDOG_TIMEOUT, Symptom.SILENT_HANG)
-"""The same, where a rank that is gone makes an error the likeliest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +63,6 @@ class Edit:
     replace: str
     guilty: bool = True
     """Whether this place is the mistake. False: an import, or data that triggers it."""
-
-
-def before(lines: str, added: str, *, guilty: bool = True) -> Edit:
-    return Edit(lines, added + lines, guilty)
-
-
-def after(lines: str, added: str, *, guilty: bool = True) -> Edit:
-    return Edit(lines, lines + added, guilty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +96,63 @@ class Fault:
 
     def truth_for(self, backend: Backend) -> Truth:
         return self.truth_on.get(backend, self.truth)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The faults there are, from `faults/*.toml`.
+
+_FAULTS = Path(__file__).parent / "faults"
+_HEALTHY: Final[dict[str, Any]] = {
+    "symptom": ["none"],
+    "cause": ["healthy"],
+    "suspects": [[]],
+    "action": ["none"],
+    "story": "Nothing is wrong: the job runs to its end.",
+    "ends": True,
+}
+
+
+def _read_faults() -> Iterator[Fault]:
+    """Healthy ones first: every job unchanged, then those that only look like a fault. The others by job and name."""
+    unchanged = [{"name": f"healthy-{job.name}", "title": f"healthy: {job.title}", "job": job.name} for job in JOBS]
+    broken: list[Fault] = []
+    for path in sorted(_FAULTS.glob("*.toml")):
+        tables = tomllib.loads(path.read_text("utf-8"))["fault"]
+        if path.stem == "healthy":
+            yield from (_fault(table | _HEALTHY) for table in (*unchanged, *tables))
+        else:
+            broken += map(_fault, tables)
+    yield from sorted(broken, key=lambda fault: (JOBS.index(fault.job), fault.name))
+
+
+def _fault(table: dict[str, Any]) -> Fault:
+    others = {backend: msgspec.convert(table | told, Truth) for backend, told in table.get("on", {}).items()}
+    return Fault(
+        name=table["name"],
+        title=table["title"],
+        job=next(job for job in JOBS if job.name == table["job"]),
+        truth=msgspec.convert(table, Truth),
+        edits=tuple(map(_edit, table.get("edit", ()))),
+        signals=tuple(Signal(s["rank"], Signals[s["signal"]], s["when"]) for s in table.get("signals", ())),
+        absent=tuple(table.get("absent", ())),
+        ends=table.get("ends", False),
+        backends=tuple(table.get("backends", ("gloo", "nccl"))),
+        truth_on=MappingProxyType(others),
+    )
+
+
+def _edit(table: dict[str, Any]) -> Edit:
+    """`find` is replaced by `replace`; or `add` comes before or after the lines that are named."""
+    if "find" in table:
+        found, written = table["find"], table["replace"]
+    elif "before" in table:
+        found, written = table["before"], table["add"] + table["before"]
+    else:
+        found, written = table["after"], table["after"] + table["add"]
+    return Edit(found, written, table.get("guilty", True))
+
+
+FAULTS: tuple[Fault, ...] = tuple(_read_faults())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -176,19 +230,7 @@ def write_case(folder: Path, fault: Fault, patched: Patched, backend: Backend, w
 def read_case(folder: Path) -> CaseFolder:
     try:
         facts = tomllib.loads((folder / "case.toml").read_text())
-        truth = facts["truth"]
-        return CaseFolder(
-            path=folder,
-            name=folder.name,
-            title=facts["title"],
-            truth=Truth(
-                symptom=tuple(map(Symptom, truth["symptom"])),
-                cause=tuple(map(Cause, truth["cause"])),
-                suspects=tuple(tuple(answer) for answer in truth["suspects"]),
-                action=tuple(map(Action, truth["action"])),
-                story=truth["story"],
-            ),
-        )
+        return CaseFolder(folder, folder.name, facts["title"], msgspec.convert(facts["truth"], Truth))
     except (OSError, KeyError, ValueError) as error:
         raise UnreadableInput(
             f"{folder}: not a case of the lab: {error}; `forkpoint lab run --out` writes them"

@@ -3,7 +3,6 @@
 Each rank is one process that runs `train.py`, in its own session. NCCL ranks share one GPU: `NCCL_HOSTID` makes every
 rank claim its own host, so NCCL accepts the same device twice and uses loopback sockets. Needs only the standard library:
 cases are recorded on machines that have only a checkout and torch.
-
 """
 
 import os

@@ -12,6 +12,22 @@ PROC: Final = "/proc"
 _MAX_ENVIRONMENT: Final = 1 << 20
 
 
+def read_text(path: Path | str) -> str:
+    """Empty if it cannot be read: the process is gone, or belongs to another user."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def read_link(path: Path | str) -> str:
+    """Where it leads; empty likewise."""
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessState:
     letter: str
@@ -37,9 +53,8 @@ def list_pids(proc: str = PROC) -> list[int]:
 
 
 def read_state(pid: int) -> ProcessState | None:
-    try:
-        text = Path(f"{PROC}/{pid}/stat").read_text(errors="replace")
-    except OSError:
+    text = read_text(f"{PROC}/{pid}/stat")
+    if not text:
         return None
     fields = text.rpartition(")")[2].split()  # the process name before it may contain any character, even brackets
     return ProcessState(fields[0], int(fields[1]), int(fields[19]))
@@ -47,13 +62,13 @@ def read_state(pid: int) -> ProcessState | None:
 
 def started_at(pid: int) -> float | None:
     """In seconds since 1970."""
-    state = read_state(pid)
-    try:
-        lines = Path(f"{PROC}/stat").read_text().splitlines()
-    except OSError:
-        return None
-    boot = next((int(line.split()[1]) for line in lines if line.startswith("btime ")), None)
+    state, boot = read_state(pid), booted_at()
     return None if state is None or boot is None else boot + state.started / os.sysconf("SC_CLK_TCK")
+
+
+def booted_at() -> int | None:
+    lines = read_text(f"{PROC}/stat").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("btime ")), None)
 
 
 def read_environ(pid: int, proc: str = PROC) -> dict[str, str] | None:

@@ -5,49 +5,18 @@ model cited. It never raises: a claim that makes no sense is unverifiable. It re
 show the claim if it were true: what was not recorded, not kept or not read proves nothing.
 """
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import Field
 
-from forkpoint.agent.claims.calls import MemberOf, NothingFurther, Sizes
-from forkpoint.agent.claims.flow import ValueUsed
+from forkpoint.agent.case import Claim
 from forkpoint.agent.claims.guards import Guards
-from forkpoint.agent.claims.quoted import FrameAt, LogSays
-from forkpoint.agent.claims.recorded import Issued, Missing
-from forkpoint.agent.claims.threads import WaitsForLock
-from forkpoint.agent.claims.values import CanDiffer, SameValue
+from forkpoint.agent.claims.quoted import FrameAt, LogSays, WaitsForLock
+from forkpoint.agent.claims.recorded import Issued, MemberOf, Missing, NothingFurther, Sizes
+from forkpoint.agent.claims.values import CanDiffer, SameValue, ValueUsed
 
-__all__ = [
-    "CLAIMS",
-    "AnyClaim",
-    "CanDiffer",
-    "FrameAt",
-    "Guards",
-    "Issued",
-    "LogSays",
-    "MemberOf",
-    "Missing",
-    "NothingFurther",
-    "SameValue",
-    "Sizes",
-    "ValueUsed",
-    "WaitsForLock",
-]
-
-CLAIMS = (
-    Issued,
-    Missing,
-    Sizes,
-    NothingFurther,
-    MemberOf,
-    FrameAt,
-    WaitsForLock,
-    Guards,
-    CanDiffer,
-    SameValue,
-    ValueUsed,
-    LogSays,
-)
+__all__ = ["CLAIMS", "AnyClaim", "CanDiffer", "FrameAt", "Guards", "Issued", "LogSays", "MemberOf", "Missing"]
+__all__ += ["NothingFurther", "SameValue", "Sizes", "ValueUsed", "WaitsForLock"]
 
 AnyClaim = Annotated[
     Issued
@@ -64,3 +33,4 @@ AnyClaim = Annotated[
     | LogSays,
     Field(discriminator="kind"),
 ]
+CLAIMS: tuple[type[Claim], ...] = get_args(get_args(AnyClaim)[0])

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
-from forkpoint.brief.case import Case, QuestionRefused
-from forkpoint.brief.naming import fact, is_plain, name_module, named, number
-from forkpoint.brief.naming import find_module as shown_module
+from forkpoint.brief.case import Case, QuestionRefused, fact, is_plain, name_module, named, number
+from forkpoint.brief.case import find_module as shown_module
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.code import Function, Module

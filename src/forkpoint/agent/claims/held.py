@@ -7,8 +7,7 @@ from typing import Final
 
 from forkpoint.agent.case import ClaimCheck, ClaimStatus
 from forkpoint.brief.calls import members_alike, tell_slot
-from forkpoint.brief.case import Case, Fact
-from forkpoint.brief.naming import fact, is_plain, matching_groups, name_group, named, number, told_ranks
+from forkpoint.brief.case import Case, Fact, fact, is_plain, matching_groups, name_group, named, number, told_ranks
 from forkpoint.diverge.cohorts import issued
 from forkpoint.diverge.slots import token_at
 from forkpoint.model.entries import Tables
@@ -22,6 +21,7 @@ from forkpoint.model.world import ProcessGroup
 # The group that a claim names, operations as people write them, and what a rank recorded at one seq of a group.
 
 _LISTED = 8
+YES, NO, SILENT = ClaimStatus.SUPPORTED, ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE
 
 
 def claimed_group(name: str, ranks: list[int], case: Case) -> GroupTimeline | ClaimCheck:
@@ -43,9 +43,7 @@ def claimed_group(name: str, ranks: list[int], case: Case) -> GroupTimeline | Cl
         are = "is" if len(strangers) == 1 else "are"
         why = f"{told_ranks([*strangers])} {are} not in {named(name)}; {_listed(meant, case)}"
         # If no dump declares the members, we know only those that used the group: there may be others.
-        return ClaimCheck(
-            ClaimStatus.CONTRADICTED if all(g.group.declared for g in meant) else ClaimStatus.UNVERIFIABLE, why
-        )
+        return ClaimCheck(NO if all(g.group.declared for g in meant) else SILENT, why)
     return ClaimCheck.unverifiable(f"no single group {named(name)} has all of these ranks; {_listed(meant, case)}")
 
 
@@ -150,9 +148,9 @@ def held_at(rank: int, group: GroupTimeline, seq: int, case: Case) -> Held:
     """The collective that a rank issued at `seq`."""
     gap, told = group.gap(rank, seq), f"rank {rank} {shown(group.group, case)} seq {number(seq)}"
     if rank in group.maybe:
-        return Held(ClaimStatus.UNVERIFIABLE, f"nothing shows whether rank {rank} is in {shown(group.group, case)}")
+        return Held(SILENT, f"nothing shows whether rank {rank} is in {shown(group.group, case)}")
     if gap is not None:
-        status = ClaimStatus.CONTRADICTED if gap is Gap.NOT_REACHED else ClaimStatus.UNVERIFIABLE
+        status = NO if gap is Gap.NOT_REACHED else SILENT
         why = _GAPS[gap].format(rank=rank, seq=number(seq))
         return Held(status, why, fact=Fact(told, _last(group.track(rank), case)) if gap is Gap.NOT_REACHED else None)
     track, tables = group.track(rank), case.incident.timeline.tables
@@ -160,11 +158,9 @@ def held_at(rank: int, group: GroupTimeline, seq: int, case: Case) -> Held:
     signatures = tables.signatures.get(token, ()) if token is not None else ()
     ops = tuple(dict.fromkeys(case.clean(s.op) for s in signatures))
     if not ops:
-        return Held(ClaimStatus.UNVERIFIABLE, f"the dump of rank {rank} does not hold seq {number(seq)}")
+        return Held(SILENT, f"the dump of rank {rank} does not hold seq {number(seq)}")
     says = tell_slot(track, seq, tables, group.traces[rank].volumes) if track is not None else None
-    return Held(
-        ClaimStatus.SUPPORTED, f"rank {rank} issued {' and '.join(ops)} there", ops, fact(case, told, says or ops[0])
-    )
+    return Held(YES, f"rank {rank} issued {' and '.join(ops)} there", ops, fact(case, told, says or ops[0]))
 
 
 def other_call_there(rank: int, group: GroupTimeline, seq: int, case: Case) -> str | None:
@@ -201,17 +197,13 @@ def missing_at(
     if None in gaps:
         return _inverted(held_at(rank, group, seq, case))
     by_message = [missing_on(rank, channel, seq, case) for channel in channels]
-    best = next(
-        (h for s in (ClaimStatus.SUPPORTED, ClaimStatus.UNVERIFIABLE) for h in by_message if h.status is s), None
-    )
+    best = next((h for s in (YES, SILENT) for h in by_message if h.status is s), None)
     if best is not None:
         return best
     if any(gap is not Gap.NOT_REACHED for gap in gaps):
-        return Held(
-            ClaimStatus.UNVERIFIABLE, f"no dump shows a member at seq {number(seq)}, and not all dumps go that far"
-        )
+        return Held(SILENT, f"no dump shows a member at seq {number(seq)}, and not all dumps go that far")
     # No member is there, so this rank is not missing more than the others.
-    return Held(ClaimStatus.UNVERIFIABLE, f"no member has reached seq {number(seq)}, so no rank is missing there")
+    return Held(SILENT, f"no member has reached seq {number(seq)}, so no rank is missing there")
 
 
 def messages_at(
@@ -221,7 +213,7 @@ def messages_at(
     op, peers = message
     ends = _global(peers, group) if peers is not None else None
     if peers is not None and ends is None:
-        status = ClaimStatus.CONTRADICTED if group.group.declared else ClaimStatus.UNVERIFIABLE
+        status = NO if group.group.declared else SILENT
         return Held(status, f"{shown(group.group, case)} has no members with these numbers")
     tracks: list[Track] = []
     for channel in channels:
@@ -231,23 +223,21 @@ def messages_at(
             tracks.append(track)
     if any(token_at(t, seq, case.incident.timeline.tables) is not None for t in tracks):
         where = f"rank {rank} {shown(group.group, case)} message {number(seq)}"
-        return Held(ClaimStatus.SUPPORTED, f"rank {rank} issued {op} there", (op,), Fact(where, op))
+        return Held(YES, f"rank {rank} issued {op} there", (op,), Fact(where, op))
     return _unheld(rank, tracks, seq, op, case)
 
 
 def _unheld(rank: int, tracks: list[Track], seq: int, op: str, case: Case) -> Held:
     trace = case.incident.timeline.traces.get(rank)
     if trace is None or rank in case.incident.timeline.blind:
-        return Held(ClaimStatus.UNVERIFIABLE, f"no complete dump of rank {rank} was read")
+        return Held(SILENT, f"no complete dump of rank {rank} was read")
     if not records_messages(trace):
-        return Held(
-            ClaimStatus.UNVERIFIABLE, f"the recorder of rank {rank} ({trace.comm_lib}) does not record messages"
-        )
+        return Held(SILENT, f"the recorder of rank {rank} ({trace.comm_lib}) does not record messages")
     if trace.is_partial:
-        return Held(ClaimStatus.UNVERIFIABLE, f"the dump of rank {rank} omits finished calls")
+        return Held(SILENT, f"the dump of rank {rank} omits finished calls")
     if not all(t.from_start for t in tracks) or not (tracks or trace.from_start):
-        return Held(ClaimStatus.UNVERIFIABLE, f"rank {rank}'s ring buffer no longer holds its first {op}")
-    return Held(ClaimStatus.CONTRADICTED, f"rank {rank} has issued no {op} with number {number(seq)}")
+        return Held(SILENT, f"rank {rank}'s ring buffer no longer holds its first {op}")
+    return Held(NO, f"rank {rank} has issued no {op} with number {number(seq)}")
 
 
 def message_there(channel: Channel, rank: int, seq: int, case: Case) -> bool:
@@ -267,19 +257,17 @@ def missing_on(rank: int, channel: Channel, seq: int, case: Case) -> Held:
     mine = channel.end(rank)
     theirs = channel.received if rank == channel.source else channel.sent
     if mine is not None and token_at(mine, seq, timeline.tables) is not None:
-        return Held(ClaimStatus.CONTRADICTED, f"rank {rank} reached message {number(seq)} of {_way(channel)}")
+        return Held(NO, f"rank {rank} reached message {number(seq)} of {_way(channel)}")
     if theirs is None or token_at(theirs, seq, timeline.tables) is None:
-        return Held(ClaimStatus.UNVERIFIABLE, f"no dump shows the peer of rank {rank} at message {number(seq)}")
+        return Held(SILENT, f"no dump shows the peer of rank {rank} at message {number(seq)}")
     trace = timeline.traces.get(rank) if rank not in timeline.blind else None
     whole = trace is not None and records_messages(trace) and not trace.is_partial
     counted = mine.from_start and theirs.from_start if mine is not None else trace is not None and trace.from_start
     if not whole or not counted or (mine is not None and seq <= mine.last_seq):
-        return Held(ClaimStatus.UNVERIFIABLE, f"no dump of rank {rank} shows whether it reached message {number(seq)}")
+        return Held(SILENT, f"no dump of rank {rank} shows whether it reached message {number(seq)}")
     ends = _way(channel)
     why = f"rank {rank} has not reached message {number(seq)} of {ends}, its peer has"
-    return Held(
-        ClaimStatus.SUPPORTED, why, fact=Fact(f"rank {rank} {shown(channel.group, case)} {ends}", _last(mine, case))
-    )
+    return Held(YES, why, fact=Fact(f"rank {rank} {shown(channel.group, case)} {ends}", _last(mine, case)))
 
 
 def _way(channel: Channel) -> str:
@@ -288,7 +276,7 @@ def _way(channel: Channel) -> str:
 
 def _inverted(held: Held) -> Held:
     """Supported becomes contradicted and vice versa."""
-    turned = {ClaimStatus.SUPPORTED: ClaimStatus.CONTRADICTED, ClaimStatus.CONTRADICTED: ClaimStatus.SUPPORTED}
+    turned = {YES: NO, NO: YES}
     return Held(turned.get(held.status, held.status), held.why, held.ops, held.fact)
 
 
@@ -317,12 +305,12 @@ def _last(track: Track | None, case: Case) -> str:
 _MOST_FACTS = 4
 
 
-def tally(by_rank: Mapping[int, tuple[tuple[ClaimStatus, str], Fact | None]]) -> ClaimCheck:
-    for status in (ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE, ClaimStatus.SUPPORTED):
-        ranks = sorted(rank for rank, ((found, _), _) in by_rank.items() if found is status)
-        if ranks:
-            (_, why), _ = by_rank[ranks[0]]
-            more = f" (the same for {len(ranks)} of {len(by_rank)} ranks)" if len(ranks) > 1 else ""
-            facts = [fact for rank in ranks if (fact := by_rank[rank][1])]
-            return ClaimCheck(status, f"{why}{more}", tuple(facts[:_MOST_FACTS]))
+def tally(by_rank: Mapping[int, Held]) -> ClaimCheck:
+    """What contradicts the claim for one rank decides, then what leaves it open."""
+    for status in (NO, SILENT, YES):
+        alike = [held for _, held in sorted(by_rank.items()) if held.status is status]
+        if alike:
+            more = f" (the same for {len(alike)} of {len(by_rank)} ranks)" if len(alike) > 1 else ""
+            facts = [held.fact for held in alike if held.fact]
+            return ClaimCheck(status, f"{alike[0].why}{more}", tuple(facts[:_MOST_FACTS]))
     return ClaimCheck.unverifiable("the claim names no rank")

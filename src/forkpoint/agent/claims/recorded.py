@@ -1,26 +1,33 @@
-"""Claims about one seq of a group: ranks issued an operation there, or have not reached it."""
+"""Claims about recorded calls: ranks issued an operation or have not reached it, its sizes, nothing came after it, who is in a group."""
 
+from dataclasses import replace
 from typing import Literal
 
 from forkpoint.agent.case import Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.held import (
     COLLECTIVES,
+    NO,
+    SILENT,
+    YES,
     Held,
     channels_of,
     claimed_group,
     differs_from,
     held_at,
+    message_there,
     messages_at,
     missing_at,
     missing_on,
     other_call_there,
     plain_op,
     same_op,
+    shown,
     tally,
 )
-from forkpoint.brief.case import Case
-from forkpoint.brief.naming import named, number, told_ranks
-from forkpoint.model.op import split_name
+from forkpoint.brief.case import Case, fact, is_plain, named, number, told_ranks
+from forkpoint.diverge.cohorts import frontier_op, issued
+from forkpoint.judge.hypotheses.repairs import recorded_job
+from forkpoint.model.op import SIZES_FREE, Signature, numel, split_name
 from forkpoint.model.timeline import GroupTimeline
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -36,7 +43,6 @@ from forkpoint.model.timeline import GroupTimeline
 # `send` and `recv` are numbered on each channel: any channel of the rank will do, or the one that `send 0->1` names.
 
 _MESSAGES = frozenset({"send", "recv"})
-NO, SILENT = ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE
 
 
 class Issued(Claim):
@@ -69,17 +75,15 @@ class Issued(Claim):
                     r: Held(SILENT, f"{h.why}, but {named(self.op)} may have other numbers") if h.status is NO else h
                     for r, h in found.items()
                 }
-        return tally({rank: (self._judge(held, rank), held.fact) for rank, held in found.items()})
+        return tally({rank: self._judge(held, rank) for rank, held in found.items()})
 
-    def _judge(self, held: Held, rank: int) -> tuple[ClaimStatus, str]:
-        if held.status is not ClaimStatus.SUPPORTED:
-            return held.status, held.why
-        if any(same_op(self.op, op) for op in held.ops):
-            return ClaimStatus.SUPPORTED, held.why
+    def _judge(self, held: Held, rank: int) -> Held:
+        if held.status is not YES or any(same_op(self.op, op) for op in held.ops):
+            return held
         other = f"rank {rank} issued {' and '.join(held.ops)} there"
         if differs_from(self.op, held.ops):
-            return ClaimStatus.CONTRADICTED, other
-        return ClaimStatus.UNVERIFIABLE, f"{other}; {named(self.op)} may be recorded under that name"
+            return replace(held, status=NO, why=other)
+        return replace(held, status=SILENT, why=f"{other}; {named(self.op)} may be recorded under that name")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -123,19 +127,185 @@ class Missing(Claim):
         channels = channels_of(self.ranks, group, case)
         found = {rank: missing_at(rank, group, self.seq, gaps, of_rank, case) for rank, of_rank in channels.items()}
         found = {rank: self._if_same_call(rank, held, group, case) for rank, held in found.items()}
-        return tally({rank: ((held.status, held.why), held.fact) for rank, held in found.items()})
+        return tally(found)
 
     def _if_same_call(self, rank: int, held: Held, group: GroupTimeline, case: Case) -> Held:
         """A rank that left out a call gives its number to the next one: that it has another call there contradicts nothing."""
         other = other_call_there(rank, group, self.seq, case) if held.status is NO else None
-        return Held(SILENT, f"{held.why}, but {other}", held.ops, held.fact) if other else held
+        return replace(held, status=SILENT, why=f"{held.why}, but {other}") if other else held
 
     def _check_channel(self, group: GroupTimeline, channel: list[int], case: Case) -> ClaimCheck:
         found: dict[int, Held] = {}
         for rank, of_rank in channels_of(self.ranks, group, case).items():
             meant = [c for c in of_rank if [c.source, c.destination] == channel]
-            nothing = Held(
-                ClaimStatus.UNVERIFIABLE, f"neither end of this channel of rank {rank} has a recorded message"
-            )
+            nothing = Held(SILENT, f"neither end of this channel of rank {rank} has a recorded message")
             found[rank] = missing_on(rank, meant[0], self.seq, case) if meant else nothing
-        return tally({rank: ((held.status, held.why), held.fact) for rank, held in found.items()})
+        return tally(found)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Claims about recorded calls: their sizes, that a rank issued nothing after one, and who is in a group.
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks passed tensors of these sizes to a call.
+#
+# | every rank's record of the call | is |
+# |---|---|
+# | has these sizes; or, for a call done long ago, this number of elements where all members must agree on it | supported |
+# | has another number of elements (one rank is enough); or the rank has not reached the call | contradicted |
+# | is missing, or the rank has a message with this number, too; is kept without sizes; has the same number of elements in another shape; is a coalesced call | unverifiable |
+#
+# Splits are claimed as sizes: for an all_to_all, recorders keep the total sent and received, or one size per peer.
+
+
+class Sizes(Claim):
+    """Which sizes ranks passed to a call."""
+
+    kind: Literal["sizes"]
+    ranks: list[int]
+    group: str
+    """Its name or description."""
+    seq: int
+    input: list[list[int]] | None = None
+    """One list per tensor; null: not claimed."""
+    output: list[list[int]] | None = None
+
+    def sentence(self) -> str:
+        told = [f"{way} {_told(sizes)}" for way, sizes in (("input", self.input), ("output", self.output)) if sizes]
+        return (
+            f"{told_ranks(self.ranks)} passed {' and '.join(told) or 'nothing'} to seq {number(self.seq)} of "
+            f"{named(self.group)}"
+        )
+
+    def check(self, case: Case) -> ClaimCheck:
+        if not self.input and not self.output:
+            return ClaimCheck.unverifiable("name the sizes of the input or of the output")
+        group = claimed_group(self.group, self.ranks, case)
+        if isinstance(group, ClaimCheck):
+            return group
+        return tally({rank: self._of_rank(rank, group, case) for rank in set(self.ranks)})
+
+    def _of_rank(self, rank: int, group: GroupTimeline, case: Case) -> Held:
+        held = held_at(rank, group, self.seq, case)
+        track = group.track(rank)
+        if any(message_there(channel, rank, self.seq, case) for channel in channels_of([rank], group, case)[rank]):
+            why = f"rank {rank} also has a message with this number: channels shows the sizes of messages"
+            return replace(held, status=SILENT, why=why)
+        if held.status is not YES or track is None:
+            return held
+        op = frontier_op(track, self.seq)
+        if op is not None and len(op.signatures) > 1:
+            return replace(held, status=SILENT, why=f"rank {rank} issued several coalesced calls there")
+        whole = next(iter(op.signatures)) if op is not None else None
+        signature = whole or issued(track, self.seq, case.incident.timeline.tables)[0]
+        if signature is None or (whole is None and signature.op in SIZES_FREE):
+            return replace(held, status=SILENT, why=f"the sizes of rank {rank}'s own call are no longer kept")
+        status, why = self._compare(rank, signature, is_own=whole is not None)
+        return replace(held, status=status, why=why)
+
+    def _compare(self, rank: int, signature: Signature, *, is_own: bool) -> tuple[ClaimStatus, str]:
+        """`is_own`: the rank's own sizes. Otherwise another member's, which must have the same number of elements only."""
+        claimed = [(self.input, signature.input_sizes), (self.output, signature.output_sizes)]
+        pairs = [(tuple(map(tuple, asked)), recorded) for asked, recorded in claimed if asked]
+        told = f"rank {rank} passed {_told(signature.input_sizes or signature.output_sizes)} there"
+        if any(not recorded for _, recorded in pairs):
+            return SILENT, f"{told}; the record keeps no more"
+        if any(not _is_size(asked) or numel(asked) != numel(recorded) for asked, recorded in pairs):
+            return NO, told
+        if not is_own or all(asked == recorded for asked, recorded in pairs):
+            return YES, told
+        return SILENT, f"{told}: the same number of elements in another shape"
+
+
+def _is_size(sizes: tuple[tuple[int, ...], ...]) -> bool:
+    return all(is_plain(number) for size in sizes for number in size)
+
+
+_MOST_SIZES = 4
+
+
+def _told(sizes: tuple[tuple[int, ...], ...] | list[list[int]]) -> str:
+    more = f" and {len(sizes) - _MOST_SIZES} more" if len(sizes) > _MOST_SIZES else ""
+    return " ".join(f"[{', '.join(map(number, size[:_MOST_SIZES]))}]" for size in sizes[:_MOST_SIZES]) + more
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks issued nothing after a call, and have no unfinished call.
+#
+# | every rank's dump | is |
+# |---|---|
+# | is complete, ends with that seq of the group, and has no unfinished call | supported |
+# | has a later call of the group, or an unfinished one; or is complete and does not reach that seq | contradicted |
+# | is missing, cut off, or omits finished calls; or the rank's stack is in a call that no dump records | unverifiable |
+
+
+class NothingFurther(Claim):
+    """Ranks issued no call after this one, and have no unfinished call."""
+
+    kind: Literal["nothing-further"]
+    ranks: list[int]
+    group: str
+    """Its name or description."""
+    seq: int
+    """The last that they issued."""
+
+    def sentence(self) -> str:
+        return f"{told_ranks(self.ranks)} issued nothing after seq {number(self.seq)} of {named(self.group)}, and no call is open"
+
+    def check(self, case: Case) -> ClaimCheck:
+        group = claimed_group(self.group, self.ranks, case)
+        if isinstance(group, ClaimCheck):
+            return group
+        return tally({rank: self._of_rank(rank, group, case) for rank in set(self.ranks)})
+
+    def _of_rank(self, rank: int, group: GroupTimeline, case: Case) -> Held:
+        timeline, track = case.incident.timeline, group.track(rank)
+        last = track.last_seq if track is not None else 0
+        where = f"rank {rank} {shown(group.group, case)}"
+        if track is not None and last > self.seq:
+            says = f"rank {rank} went on to seq {last}"
+            return Held(NO, says, fact=fact(case, where, says))
+        trace = timeline.traces.get(rank)
+        if trace is None or rank in timeline.blind or rank in group.maybe or trace.is_partial:
+            return Held(SILENT, f"no complete dump of rank {rank} in this group was read")
+        if rank in timeline.stands and rank not in timeline.entering:
+            open_at = timeline.positions[rank][0]
+            says = f"rank {rank} waits in {open_at.op.signatures[0].op} seq {open_at.op.seq} of {open_at.group}"
+            return Held(NO, case.clean(says), fact=fact(case, f"{trace.file} entry {open_at.op.record_id}", says))
+        if rank in timeline.entering or rank in recorded_job(case.incident).elsewhere:
+            return Held(SILENT, f"rank {rank} may be inside a call that its dump does not show")
+        if last < self.seq:
+            return held_at(rank, group, self.seq, case)
+        says = f"rank {rank}'s last call is seq {last}, and all its calls are done"
+        return Held(YES, says, fact=fact(case, where, says))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks are members of a group.
+#
+# | the group of that name | is |
+# |---|---|
+# | has all of them, as a dump declares, or because they used it | supported |
+# | is declared by a dump, and one of them is not in it | contradicted |
+# | is not declared or not recorded; or several groups share the name, and none has them all | unverifiable |
+
+
+class MemberOf(Claim):
+    """Ranks are in a group."""
+
+    kind: Literal["member"]
+    ranks: list[int]
+    group: str
+    """Its name or description."""
+
+    def sentence(self) -> str:
+        return f"{told_ranks(self.ranks)} {'is' if len(set(self.ranks)) == 1 else 'are'} in {named(self.group)}"
+
+    def check(self, case: Case) -> ClaimCheck:
+        group = claimed_group(self.group, self.ranks, case)
+        if isinstance(group, ClaimCheck):
+            return group
+        if not set(self.ranks) <= set(group.group.ranks):
+            return ClaimCheck.unverifiable(f"no dump says whether all of them are in {shown(group.group, case)}")
+        told = fact(case, shown(group.group, case), f"its members are {told_ranks(group.group.ranks)}")
+        return ClaimCheck(YES, told.says, (told,))

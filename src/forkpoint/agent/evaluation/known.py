@@ -13,9 +13,8 @@ from typing import Any
 from forkpoint.agent.case import Tool
 from forkpoint.agent.hypothesis import ModelHypothesis
 from forkpoint.agent.similar import recorded
-from forkpoint.agent.tools.knowledge import similar_tool
-from forkpoint.brief.case import Case, open_case
-from forkpoint.brief.naming import matching_groups
+from forkpoint.agent.tools.verdict import similar_tool
+from forkpoint.brief.case import Case, matching_groups, open_case
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.model.verdict import Cause, Verdict
 

@@ -2,25 +2,28 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass, replace
-from enum import Enum
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar, cast
-
-from msgspec import Struct, structs
+from typing import Any
 
 from forkpoint.agent.case import Wire
 from forkpoint.agent.catalogue import offer_at, offers
-from forkpoint.agent.dissent import compare
-from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, ModelHypothesis, Remedy, check_claims
-from forkpoint.agent.mcp.desk import Opened
-from forkpoint.agent.mcp.pages import Item
+from forkpoint.agent.hypothesis import (
+    AnswerSide,
+    BothAnswers,
+    CheckedClaim,
+    ModelHypothesis,
+    Remedy,
+    check_claims,
+    compare,
+)
+from forkpoint.agent.mcp.desk import Item, Opened
 from forkpoint.agent.patch_check import check_patch as check_for
-from forkpoint.agent.tools.reading import tell_claim
+from forkpoint.agent.tools.verdict import tell_claim
 from forkpoint.brief.calls import tell_divergence
 from forkpoint.brief.case import Case, Fact, QuestionRefused
+from forkpoint.gather.bundle_evidence import redact_verdict
 from forkpoint.model.incident import Cohort
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import name_ranks
@@ -28,7 +31,6 @@ from forkpoint.report.escape import escape
 from forkpoint.report.json_report import Json, render_json
 from forkpoint.report.text import render_text
 
-_T = TypeVar("_T")
 _WIDTH = 100
 _PIECE = re.compile(r"[^\n\t]+")
 _RANGES = 4
@@ -99,7 +101,7 @@ def verdict_as_json(case: Case) -> dict[str, Any]:
 
 def report_as_text(case: Case) -> str:
     """As `diagnose` prints it. Redacted before lines are wrapped: half a secret would not be recognised."""
-    return clean_lines(case, render_text(_redacted(case.verdict, case.redactor.redact), _WIDTH).plain)
+    return clean_lines(case, render_text(redact_verdict(case.verdict, case.redactor.redact), _WIDTH).plain)
 
 
 def clean_lines(case: Case, text: str) -> str:
@@ -115,22 +117,6 @@ def _clean(case: Case, value: Json) -> Json:
     if isinstance(value, dict):
         return {key: _clean(case, item) for key, item in value.items()}
     return value
-
-
-def _redacted(value: _T, redact: Callable[[str], str]) -> _T:
-    """A copy of the value with all its texts redacted."""
-    made: object = value
-    if isinstance(value, str) and not isinstance(value, Enum):
-        made = redact(value)
-    elif isinstance(value, tuple):
-        made = tuple(_redacted(item, redact) for item in value)
-    elif isinstance(value, Struct):
-        made = structs.replace(
-            value, **{name: _redacted(getattr(value, name), redact) for name in value.__struct_fields__}
-        )
-    elif is_dataclass(value) and not isinstance(value, type):
-        made = replace(value, **{f.name: _redacted(getattr(value, f.name), redact) for f in fields(value)})
-    return cast("_T", made)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -26,11 +26,9 @@ from forkpoint.agent.mcp.answers import (
     verdict_as_json,
     verdict_lines,
 )
-from forkpoint.agent.mcp.desk import Opened
-from forkpoint.agent.mcp.pages import Brief, Item
+from forkpoint.agent.mcp.desk import Brief, Item, Opened
 from forkpoint.agent.tools import TOOLS
-from forkpoint.agent.tools.around import changes_since
-from forkpoint.agent.tools.runs import compare_runs
+from forkpoint.agent.tools.around import changes_since, compare_runs
 from forkpoint.brief import write_brief
 from forkpoint.brief.case import QuestionRefused, open_case
 from forkpoint.history.incident import JobFacts, describe_incident

@@ -15,7 +15,7 @@ import httpx2
 from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError, UserError
 
 from forkpoint import __version__
-from forkpoint.agent.providers.address import Address
+from forkpoint.agent.providers import Address
 from forkpoint.report.escape import escape
 
 MOST_BYTES: Final = 8 << 20

@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, PartDeltaEvent, Pa
 from pydantic_ai.models import Model, ModelRequestParameters
 
 from forkpoint.agent.model import Message, ModelFailed, Offer, Reply, Usage
-from forkpoint.agent.providers.address import Address, Provider, Style
+from forkpoint.agent.providers import Address, Provider, Style
 from forkpoint.agent.providers.connection import failure_line, open_http, reason_for
 from forkpoint.agent.providers.styles import JsonStyle, ToolStyle
 

@@ -8,9 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from forkpoint.agent.case import Tool, Wire
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import MAX_FACTS, answer, fact, known_rank, lines_around, names
+from forkpoint.agent.case import Wire, tool
+from forkpoint.brief.case import MAX_FACTS, Case, Fact, QuestionRefused, answer, fact, known_rank, lines_around, names
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.evidence.archives import ArchiveMember, open_members
 from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive, open_file
@@ -191,6 +190,10 @@ class LogLinesArguments(Wire):
     until: str | None = None
 
 
+@tool(
+    "Raw lines of logs, kernel messages and stack files: around a line, with a text, of a rank, in a time range, or the end "
+    "of a file. No arguments: which files there are."
+)
 def log_lines(case: Case, asked: LogLinesArguments) -> Sequence[Fact]:
     files = _files(case, asked)
     if asked.line is not None:
@@ -339,14 +342,3 @@ def _fact(case: Case, file: str, line: LogLine) -> Fact:
 
 def _tell_ranks(ranks: tuple[int, ...]) -> str:
     return f"of {name_ranks(ranks)}" if ranks else "rank unknown"
-
-
-LOG_LINES = Tool(
-    name="log_lines",
-    description=(
-        "Raw lines of logs, kernel messages and stack files: around a line, with a text, of a rank, in a time range, or the end "
-        "of a file. No arguments: which files there are."
-    ),
-    arguments=LogLinesArguments,
-    answer=log_lines,
-)

@@ -1,14 +1,14 @@
-"""What was recorded: how far each rank got in each group, and messages between two ranks."""
+"""What was recorded: how far each rank got in each group, a group as a table, messages between two ranks, and who waits for whom."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from forkpoint.agent.case import Tool, Wire
-from forkpoint.brief.calls import members_alike, tell_op
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.messages import pair_channels, show_messages
-from forkpoint.brief.naming import answer, fact, find_group, matching_groups, name_group
+from forkpoint.agent.case import NoArguments, Wire, tool
+from forkpoint.brief.calls import members_alike, pair_channels, show_messages, tell_op
+from forkpoint.brief.case import Case, Fact, answer, fact, find_group, matching_groups, name_group
+from forkpoint.brief.table import show_table
+from forkpoint.brief.where import show_waits
 from forkpoint.judge.facts.log_progress import RankProgress, read_progress
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.world import name_ranks
@@ -19,17 +19,21 @@ class ProgressArguments(Wire):
     """Default: all."""
 
 
+@tool(
+    "How far each rank got in each group and channel, and by its log: last issued, last done, what it waits in, who is "
+    "behind."
+)
 def progress(case: Case, asked: ProgressArguments) -> Sequence[Fact]:
     timeline = case.incident.timeline
     if asked.group is not None:
         groups = matching_groups(case, asked.group) or (find_group(case, asked.group),)
-        found = answer(_of_groups(case, groups), "ask table for its rows")
-    else:
-        groups = tuple(sorted(timeline.groups, key=lambda g: _interest(case, g)))
-        found = answer(chain(_of_groups(case, groups), pair_channels(case), _of_logs(case)), "ask for one group")
-    if not found:
-        raise QuestionRefused("neither dumps nor logs of this case show how far a group got; ask evidence or log_lines")
-    return found
+        return answer(_of_groups(case, groups), "ask table for its rows", _NO_PROGRESS)
+    groups = tuple(sorted(timeline.groups, key=lambda g: _interest(case, g)))
+    shown = chain(_of_groups(case, groups), pair_channels(case), _of_logs(case))
+    return answer(shown, "ask for one group", _NO_PROGRESS)
+
+
+_NO_PROGRESS = "neither dumps nor logs of this case show how far a group got; ask evidence or log_lines"
 
 
 def _interest(case: Case, timeline: GroupTimeline) -> tuple[bool, bool]:
@@ -118,17 +122,6 @@ def _tell_log(told: RankProgress) -> str:
     return "; ".join(parts)
 
 
-PROGRESS = Tool(
-    name="progress",
-    description=(
-        "How far each rank got in each group and channel, and by its log: last issued, last done, what it waits in, who is "
-        "behind."
-    ),
-    arguments=ProgressArguments,
-    answer=progress,
-)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Messages between two ranks.
 
@@ -142,13 +135,30 @@ class ChannelsArguments(Wire):
     around: int | None = None
 
 
+@tool(
+    "Sends and receives per channel with counts, unmatched ones first; or message by message from one rank to another."
+)
 def channels(case: Case, asked: ChannelsArguments) -> Sequence[Fact]:
     return show_messages(case, asked.source, asked.destination, asked.number, asked.around)
 
 
-CHANNELS = Tool(
-    name="channels",
-    description="Sends and receives per channel with counts, unmatched ones first; or message by message from one rank to another.",
-    arguments=ChannelsArguments,
-    answer=channels,
+class TableArguments(Wire):
+    group: str | None = None
+    """Default: that of the fork."""
+    seq: int | None = None
+    """The middle row."""
+    around: int | None = None
+    """Rows before and after: 3."""
+
+
+@tool(
+    "A group's calls around the fork, a row per seq, ranks that did the same together: op, sizes, state, line of the "
+    "program, or why there is none; the last row that agrees, the first that differs."
 )
+def table(case: Case, asked: TableArguments) -> Sequence[Fact]:
+    return show_table(case, asked.group, asked.seq, asked.around)
+
+
+@tool("The wait graph: who waits in which call, for whom and why, and the cycle if there is one.")
+def waits(case: Case, _: NoArguments) -> Sequence[Fact]:
+    return show_waits(case)

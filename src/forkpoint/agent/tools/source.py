@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from forkpoint.agent.case import Tool, Wire
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import (
+from forkpoint.agent.case import Wire, tool
+from forkpoint.brief.case import (
+    Case,
+    Fact,
+    QuestionRefused,
     analysis_of,
     answer,
     fact,
@@ -67,6 +69,7 @@ class ReadSourceArguments(Wire):
     """Before and after: 10."""
 
 
+@tool("Lines of the program around a line; without a line the functions of a file, without a file the files.")
 def read_source(case: Case, asked: ReadSourceArguments) -> Sequence[Fact]:
     if asked.file is None:
         return answer(_files(case), "name a file")
@@ -102,22 +105,13 @@ def _outline(case: Case, module: Module) -> Iterator[Fact]:
         yield fact(case, f"{name_module(case, module)}:{function.line}", says)
 
 
-READ_SOURCE = Tool(
-    name="read_source",
-    description=(
-        "Lines of the program around a line; without a line the functions of a file, without a file the files."
-    ),
-    arguments=ReadSourceArguments,
-    answer=read_source,
-)
-
-
 class CallersArguments(Wire):
     function: str | None = None
     """`Trainer.fit`. Default: that of the verdict's site."""
     file: str | None = None
 
 
+@tool("Who calls a function of the training program, and which functions and collectives it calls.")
 def callers(case: Case, asked: CallersArguments) -> Sequence[Fact]:
     function = _find_function(case, asked)
     return answer(
@@ -192,14 +186,6 @@ def _written(call: ast.Call, function: Function) -> str:
     return shortened(function.module.source(call))
 
 
-CALLERS = Tool(
-    name="callers",
-    description="Who calls a function of the training program, and which functions and collectives it calls.",
-    arguments=CallersArguments,
-    answer=callers,
-)
-
-
 @dataclass(frozen=True, slots=True)
 class DecisionPoint:
     """A branch, loop, handler or argument by which ranks can diverge, and what is known about it."""
@@ -215,6 +201,10 @@ class DecisionPoint:
     equal: bool
 
 
+@tool(
+    "Whether a condition, loop, handler or argument at a line can differ by rank: equal, reasons with their origin, or "
+    "unknown; and which communication is inside it."
+)
 def taint(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
     module, line = asked_place(case, asked)
     function = function_of(case, module, line)
@@ -314,14 +304,3 @@ def _guarded(case: Case, decision: DecisionPoint, where: str) -> Iterator[Fact]:
         if statements:
             told = [f"{name_step(step)} (line {step.call.lineno})" for step in steps]
             yield fact(case, where, f"{arm}: {names(told) if told else 'nothing that reaches a collective'}")
-
-
-TAINT = Tool(
-    name="taint",
-    description=(
-        "Whether a condition, loop, handler or argument at a line can differ by rank: equal, reasons with their origin, or "
-        "unknown; and which communication is inside it."
-    ),
-    arguments=PlaceArguments,
-    answer=taint,
-)

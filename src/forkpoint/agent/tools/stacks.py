@@ -1,15 +1,16 @@
-"""Where a rank was: its stacks while the job hung, at its last call and in its log; and two ranks side by side."""
+"""Where ranks were: stacks while the job hung, at the last call and in logs; two ranks side by side; every thread of every rank."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 
-from forkpoint.agent.case import Tool, Wire
+from forkpoint.agent.case import Wire, tool
 from forkpoint.brief.calls import tell_op
-from forkpoint.brief.case import Case, Fact, QuestionRefused
-from forkpoint.brief.naming import answer, fact, known_rank, line_of, name_group, name_module
-from forkpoint.model.frames import is_library, line_and_name
+from forkpoint.brief.case import Case, Fact, QuestionRefused, answer, fact, known_rank, line_of, name_group, name_module
+from forkpoint.evidence.stacks.shapes import find_shape
+from forkpoint.model.frames import is_library, line_and_name, user_frames
 from forkpoint.model.op import Frame, Op, Stack
 from forkpoint.model.timeline import Position
+from forkpoint.model.world import name_ranks
 
 MAX_FRAMES = 200
 """Innermost frames kept. A recursion can be deeper; the outer frames are usually the same on all ranks."""
@@ -40,21 +41,12 @@ def outermost_first(stack: Stack) -> tuple[Frame, ...]:
 
 
 _MAX_EVENTS = 3
+_RANGES = 4
 
 
-class StacksArguments(Wire):
-    rank: int
-
-
-def stacks(case: Case, asked: StacksArguments) -> Sequence[Fact]:
-    rank = known_rank(case, asked.rank)
-    found = answer(
-        chain(_tell_live(case, rank), _tell_recorded(case, rank), _in_logs(case, rank)),
-        "ask stack_diff, or read_source",
-    )
-    if not found:
-        raise QuestionRefused(f"no stack of rank {rank} is in the evidence")
-    return found
+def _of_rank(case: Case, rank: int) -> Sequence[Fact]:
+    shown = chain(_tell_live(case, rank), _tell_recorded(case, rank), _in_logs(case, rank))
+    return answer(shown, "ask stack_diff, or read_source", f"no stack of rank {rank} is in the evidence")
 
 
 def standing(case: Case, rank: int) -> Position | None:
@@ -108,17 +100,6 @@ def _in_logs(case: Case, rank: int) -> Iterator[Fact]:
         yield from tell_stack(case, where, event.stack, f"rank {rank} by its log, innermost first")
 
 
-STACKS = Tool(
-    name="stacks",
-    description=(
-        "Where a rank was: the stack of its main thread while the job hung, the stack of the call it waits in (or issued "
-        "last), and stacks in its log. Frames of the user's code one by one."
-    ),
-    arguments=StacksArguments,
-    answer=stacks,
-)
-
-
 class StackDiffArguments(Wire):
     rank: int | None = None
     """Null: a suspect."""
@@ -126,6 +107,7 @@ class StackDiffArguments(Wire):
     """Null: another rank."""
 
 
+@tool("Two ranks' stacks: the outer frames they share, and where they differ.")
 def stack_diff(case: Case, asked: StackDiffArguments) -> Sequence[Fact]:
     ranks = _two_ranks(case, asked)
     if ranks[0] == ranks[1]:
@@ -176,9 +158,40 @@ def _compare(
             yield fact(case, where, f"rank {rank} is in the last frame that both share")
 
 
-STACK_DIFF = Tool(
-    name="stack_diff",
-    description="Two ranks' stacks: the outer frames they share, and where they differ.",
-    arguments=StackDiffArguments,
-    answer=stack_diff,
-)
+# ---------------------------------------------------------------------------------------------------------------------
+# Threads: what each was doing, ranks at the same place together.
+
+_FRAMES = 4
+
+
+class ThreadsArguments(Wire):
+    rank: int | None = None
+    """Only this rank, frame by frame, with its recorded call."""
+
+
+@tool("What every thread of every rank was doing while the job hung, ranks at the same place together.")
+def threads(case: Case, asked: ThreadsArguments) -> Sequence[Fact]:
+    if asked.rank is not None:
+        return _of_rank(case, known_rank(case, asked.rank))
+    nothing = "no stack was taken while the job hung; table shows the line of each recorded call"
+    return answer(_clusters(case), "ask for one rank", nothing)
+
+
+def _clusters(case: Case) -> Iterator[Fact]:
+    together: dict[tuple[bool, str], dict[int, str]] = {}
+    for live in case.incident.capture.stacks:
+        where = f"{live.file} line {live.line}"
+        together.setdefault((False, _tell_place(live.stack)), {})[live.rank] = where
+        for _, stack in live.others:
+            together.setdefault((True, _tell_place(stack)), {})[live.rank] = where
+    for (other, place), ranks in sorted(together.items(), key=lambda item: (item[0][0], -len(item[1]), min(item[1]))):
+        what = "another thread" if other else "main thread"
+        yield fact(case, ranks[min(ranks)], f"{what} of {name_ranks(ranks, _RANGES)}: {place}")
+
+
+def _tell_place(stack: Stack) -> str:
+    """What the thread is in, and the innermost frames of the program."""
+    frames = [line_and_name(frame) for frame in user_frames(stack)[:_FRAMES]]
+    inner = stack[0] if stack else None
+    called = f"in {line_and_name(inner)}" if inner else "no frame"
+    return f"{find_shape(stack)}, {called}, called from {' < '.join(frames) or 'no code of the program'}"

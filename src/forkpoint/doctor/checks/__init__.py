@@ -1,78 +1,52 @@
 """Every check, in files by subject; `CHECKS` lists them in the order of the report."""
 
-from forkpoint.doctor.checks.control_groups import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS
-from forkpoint.doctor.checks.gpu import (
-    GPU_ECC,
-    GPU_MEMORY_ROWS,
-    GPU_PERSISTENCE,
-    GPU_PRESENT,
-    GPU_RECOVERY,
-    GPU_SLOWDOWN,
-    GPU_TEMPERATURE,
-)
-from forkpoint.doctor.checks.job import MASTER_ADDRESS, ORPHANS, RANKS_ALIVE
-from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS
-from forkpoint.doctor.checks.limits import LIMITS, SHARED_MEMORY
-from forkpoint.doctor.checks.links import GPU_NVLINK, PCIE_ERRORS, PCIE_LINK
-from forkpoint.doctor.checks.network import INFINIBAND, NETWORK_INTERFACES
-from forkpoint.doctor.checks.recorder import (
-    DUMP_SPACE,
-    RECORDER_BUFFER,
-    RECORDER_DUMP,
-    RECORDER_ON,
-    RECORDER_PATH,
-    RECORDER_PATH_SURVIVES,
-    RECORDER_PATH_UNIQUE,
-    RECORDER_TIMING,
-)
-from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
-from forkpoint.doctor.checks.software import CLOCK, VERSIONS
+from forkpoint.doctor.checks import control_groups, gpu, host, job, kernel, links, network, recorder, settings
 from forkpoint.doctor.report import DoctorCheck
 
 CHECKS_OF_JOB: tuple[DoctorCheck, ...] = (
-    RECORDER_ON,
-    RECORDER_BUFFER,
-    RECORDER_DUMP,
-    RECORDER_PATH,
-    RECORDER_PATH_UNIQUE,
-    RECORDER_PATH_SURVIVES,
-    RECORDER_TIMING,
-    ASYNC_ERROR_HANDLING,
-    TIMEOUTS,
-    VARIABLE_VALUES,
-    UNKNOWN_VARIABLES,
-    MASTER_ADDRESS,
-    RANKS_ALIVE,
-    ORPHANS,
-    VERSIONS,
-    CLOCK,
+    recorder.RECORDER_ON,
+    recorder.RECORDER_BUFFER,
+    recorder.RECORDER_DUMP,
+    recorder.RECORDER_PATH,
+    recorder.RECORDER_PATH_UNIQUE,
+    recorder.RECORDER_PATH_SURVIVES,
+    recorder.RECORDER_TIMING,
+    settings.ASYNC_ERROR_HANDLING,
+    settings.TIMEOUTS,
+    settings.VARIABLE_VALUES,
+    settings.UNKNOWN_VARIABLES,
+    job.MASTER_ADDRESS,
+    job.RANKS_ALIVE,
+    job.ORPHANS,
+    host.VERSIONS,
+    host.CLOCK,
 )
 """The recorder, the variables, the job and its software."""
 
 CHECKS_OF_MACHINE: tuple[DoctorCheck, ...] = (
-    GPU_PRESENT,
-    GPU_RECOVERY,
-    XIDS,
-    GPU_ECC,
-    GPU_MEMORY_ROWS,
-    GPU_NVLINK,
-    GPU_SLOWDOWN,
-    GPU_TEMPERATURE,
-    GPU_PERSISTENCE,
-    PCIE_ERRORS,
-    PCIE_LINK,
-    INFINIBAND,
-    ADAPTER_MESSAGES,
-    NETWORK_INTERFACES,
-    SHARED_MEMORY,
-    LIMITS,
-    CGROUP_MEMORY,
-    CGROUP_CPU,
-    CGROUP_PIDS,
-    OOM_KILLS,
-    KERNEL_STALLS,
-    MACHINE_CHECKS,
-    DUMP_SPACE,
+    gpu.GPU_PRESENT,
+    gpu.GPU_RECOVERY,
+    kernel.XIDS,
+    gpu.GPU_ECC,
+    gpu.GPU_MEMORY_ROWS,
+    links.GPU_NVLINK,
+    gpu.GPU_SLOWDOWN,
+    gpu.GPU_TEMPERATURE,
+    gpu.GPU_PERSISTENCE,
+    links.PCIE_ERRORS,
+    links.PCIE_LINK,
+    network.INFINIBAND,
+    kernel.ADAPTER_MESSAGES,
+    network.NETWORK_INTERFACES,
+    host.SHARED_MEMORY,
+    host.LIMITS,
+    control_groups.CGROUP_MEMORY,
+    control_groups.CGROUP_CPU,
+    control_groups.CGROUP_PIDS,
+    kernel.OOM_KILLS,
+    kernel.KERNEL_STALLS,
+    kernel.MACHINE_CHECKS,
+    recorder.DUMP_SPACE,
 )
 """Hardware and host."""
 

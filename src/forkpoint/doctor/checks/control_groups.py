@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from forkpoint.doctor.kernel import INTERVAL_S, read_number
-from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
-from forkpoint.doctor.system import Process, System, with_files, with_processes
+from forkpoint.doctor.checks.kernel import INTERVAL_S, read_number
+from forkpoint.doctor.report import CheckResult, CheckStatus, bad, check, judged, ok, skipped
+from forkpoint.doctor.system import Process, System
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The control groups (v1 or v2) of a process: its own folder first, then those above it.
@@ -96,25 +96,7 @@ def _gib(number: int | None) -> str:
     return "none" if number is None else f"{number / (1 << 30):.1f} GiB"
 
 
-def _inject_cgroup_memory(system: System) -> System:
-    return with_files(
-        system,
-        {
-            f"{system.proc}/cgroup": "0::/\n",
-            f"{CGROUP_ROOT}/memory.current": "8589934592\n",
-            f"{CGROUP_ROOT}/memory.max": "8589934592\n",
-            f"{CGROUP_ROOT}/memory.events": "low 0\nhigh 0\nmax 70\noom 1\noom_kill 1\noom_group_kill 0\n",
-        },
-    )
-
-
-CGROUP_MEMORY = DoctorCheck(
-    name="cgroup-memory",
-    title="nothing in the job's control group was killed for memory",
-    why="A rank or loader worker that is killed writes no dump; its peers hang, and the job looks like a network fault.",
-    look=_look_at_cgroup_memory,
-    inject=_inject_cgroup_memory,
-)
+CGROUP_MEMORY = check("cgroup-memory", _look_at_cgroup_memory)
 
 
 _LOADER = "pt_data_worker"
@@ -221,23 +203,7 @@ def _times_throttled(system: System) -> int:
     return sum(after) - sum(before)
 
 
-def _inject_cgroup_cpu(system: System) -> System:
-    """Sixteen ranks on two CPUs."""
-    pids = range(2, 18)
-    folders = [system.proc, *(f"/proc/{pid}" for pid in pids)]
-    few = {f"{folder}/cgroup": "0::/\n" for folder in folders}
-    few |= {f"{folder}/status": "Cpus_allowed_list:\t0-1\n" for folder in folders}
-    ranks = [Process(pid, 1, 0, "R", system.now(), ("python", "train.py"), {"LOCAL_RANK": str(pid)}) for pid in pids]
-    return with_processes(with_files(system, few), ranks)
-
-
-CGROUP_CPU = DoctorCheck(
-    name="cgroup-cpu",
-    title="CPUs for every rank and loader worker",
-    why="A starved loader or main thread makes its rank late for the collective, and all others wait.",
-    look=_look_at_cgroup_cpu,
-    inject=_inject_cgroup_cpu,
-)
+CGROUP_CPU = check("cgroup-cpu", _look_at_cgroup_cpu)
 
 
 def _look_at_cgroup_pids(system: System) -> CheckResult:
@@ -249,36 +215,13 @@ def _look_at_cgroup_pids(system: System) -> CheckResult:
         return skipped("no control group of this process counts processes")
     limits = [limit for folder in folders if (limit := read_number(system, f"{folder}/pids.max")) is not None]
     details = (("pids limit", str(min(limits, default="none"))),)
-    refused = [(folder, count) for folder in folders if (count := _pids_refused(system, folder))]
-    if refused:
-        return bad(
-            "; ".join(f"{folder} refused {count} new processes or threads" for folder, count in refused),
-            "raise the pids limit (`docker run --pids-limit`, kubelet's podPidsLimit, systemd's TasksMax), or fewer workers",
-            *details,
-        )
-    return ok(f"no process or thread was refused; limit {details[0][1]}", *details)
-
-
-def _pids_refused(system: System, folder: str) -> int:
-    return keyed(system.read(f"{folder}/pids.events")).get("max", 0)
-
-
-def _inject_cgroup_pids(system: System) -> System:
-    return with_files(
-        system,
-        {
-            f"{system.proc}/cgroup": "0::/\n",
-            f"{CGROUP_ROOT}/pids.current": "1024\n",
-            f"{CGROUP_ROOT}/pids.max": "1024\n",
-            f"{CGROUP_ROOT}/pids.events": "max 3\n",
-        },
+    refused = {folder: keyed(system.read(f"{folder}/pids.events")).get("max", 0) for folder in folders}
+    return judged(
+        [f"{folder} refused {count} new processes or threads" for folder, count in refused.items() if count],
+        "raise the pids limit (`docker run --pids-limit`, kubelet's podPidsLimit, systemd's TasksMax), or fewer workers",
+        f"no process or thread was refused; limit {details[0][1]}",
+        *details,
     )
 
 
-CGROUP_PIDS = DoctorCheck(
-    name="cgroup-pids",
-    title="no process or thread was refused",
-    why="`Resource temporarily unavailable`: a rank cannot start its loader workers or NCCL's threads.",
-    look=_look_at_cgroup_pids,
-    inject=_inject_cgroup_pids,
-)
+CGROUP_PIDS = check("cgroup-pids", _look_at_cgroup_pids)

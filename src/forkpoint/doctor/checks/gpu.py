@@ -2,22 +2,19 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from forkpoint.doctor.nvml import (
     UNTOLD,
     DriverStuck,
     Gpu,
     Nvml,
-    break_gpu,
     labels,
     lacks_gpu,
     look_at_gpus,
     models,
     skip_gpus,
-    some_gpus,
 )
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, bad, check, judged, ok, skipped
 from forkpoint.doctor.system import System
 
 _LOOK_CLOSER = (
@@ -46,14 +43,10 @@ def _look_at_gpu_present(system: System) -> CheckResult:
 
 def _judge_gpu_present(nvml: Nvml, wanted: tuple[int, str] | None) -> CheckResult:
     details = (("GPUs", models(nvml.readable)),)
-    lost = [gpu for gpu in nvml.gpus if gpu.lost is not None]
-    if lost:
-        return bad("; ".join(f"{gpu.label} does not answer: {gpu.lost}" for gpu in lost), _LOOK_CLOSER, *details)
-    failing = [gpu for gpu in nvml.gpus if gpu.errors]
-    if failing:
-        return bad(
-            "; ".join(f"{gpu.label} answers with {', '.join(gpu.errors)}" for gpu in failing), _LOOK_CLOSER, *details
-        )
+    lost = [f"{gpu.label} does not answer: {gpu.lost}" for gpu in nvml.gpus if gpu.lost is not None]
+    failing = [f"{gpu.label} answers with {', '.join(gpu.errors)}" for gpu in nvml.gpus if gpu.errors]
+    if lost or failing:
+        return bad("; ".join(lost or failing), _LOOK_CLOSER, *details)
     if wanted and len(nvml.gpus) < wanted[0]:
         number, variable = wanted
         return bad(f"{len(nvml.gpus)} of {number} GPUs are there ({variable})", _LOOK_CLOSER, *details)
@@ -78,19 +71,7 @@ def _gpu_counts(system: System) -> Iterator[tuple[int, str]]:
         yield len(listed.split(",")), "CUDA_VISIBLE_DEVICES"
 
 
-def _inject_gpu_present(system: System) -> System:
-    nvml = some_gpus(system)
-    lost = replace(nvml.readable[0], lost="GPU is lost")
-    return replace(system, nvml=lambda: replace(nvml, gpus=(lost, *nvml.readable[1:])))
-
-
-GPU_PRESENT = DoctorCheck(
-    name="gpu-present",
-    title="every GPU is there and answers",
-    why="A rank whose GPU is gone dies or blocks in the driver, and its peers time out waiting for it (Xid 79).",
-    look=_look_at_gpu_present,
-    inject=_inject_gpu_present,
-)
+GPU_PRESENT = check("gpu-present", _look_at_gpu_present)
 
 
 _RECOVERY_ACTIONS = {
@@ -112,13 +93,11 @@ def _judge_gpu_recovery(gpus: Sequence[Gpu]) -> CheckResult:
     told = [gpu for gpu in gpus if gpu.recovery_action is not None]
     if not told:
         return skipped(f"{UNTOLD}: only newer drivers have this field")
-    needing = [gpu for gpu in told if gpu.recovery_action]
-    if needing:
-        return bad(
-            "; ".join(f"the driver asks for {_recovery_action(gpu)} on {gpu.label}" for gpu in needing),
-            "start no job on it; the node's operator takes that step (`nvidia-smi -q | grep -i 'recovery action'`)",
-        )
-    return ok(f"the driver asks for no recovery step on {len(told)} GPUs")
+    return judged(
+        [f"the driver asks for {_recovery_action(gpu)} on {gpu.label}" for gpu in told if gpu.recovery_action],
+        "start no job on it; the node's operator takes that step (`nvidia-smi -q | grep -i 'recovery action'`)",
+        f"the driver asks for no recovery step on {len(told)} GPUs",
+    )
 
 
 def _recovery_action(gpu: Gpu) -> str:
@@ -126,13 +105,7 @@ def _recovery_action(gpu: Gpu) -> str:
     return _RECOVERY_ACTIONS.get(number, f"recovery step {number}")
 
 
-GPU_RECOVERY = DoctorCheck(
-    name="gpu-recovery",
-    title="the driver asks for no recovery step",
-    why="A GPU that waits for a reset fails the next job that is placed on it.",
-    look=look_at_gpus(_judge_gpu_recovery),
-    inject=break_gpu(lambda gpu: replace(gpu, recovery_action=4)),
-)
+GPU_RECOVERY = check("gpu-recovery", look_at_gpus(_judge_gpu_recovery))
 
 
 def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
@@ -148,24 +121,20 @@ def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
         ("ECC", ", ".join(dict.fromkeys("on" if gpu.ecc else "off" for gpu in gpus))),
         *((f"count {gpu.label} uncorrected", str(gpu.uncorrected_ever)) for gpu in counted),
     )
-    hit = [gpu for gpu in counted if gpu.uncorrected]
-    if hit:
-        return bad(
-            "; ".join(f"{gpu.label}: {gpu.uncorrected} uncorrected since the driver was loaded" for gpu in hit),
-            "look for Xid 48, 63, 64, 94 and 95 in the kernel log (`forkpoint explain xid48`); the GPU's operator drains "
-            "it, resets it and tests it again. Replace a GPU whose rows cannot be remapped, or that fails again",
-            *details,
-        )
-    return ok(f"no uncorrected memory error on {len(counted)} of {len(gpus)} GPUs", *details)
+    return judged(
+        [
+            f"{gpu.label}: {gpu.uncorrected} uncorrected since the driver was loaded"
+            for gpu in counted
+            if gpu.uncorrected
+        ],
+        "look for Xid 48, 63, 64, 94 and 95 in the kernel log (`forkpoint explain xid48`); the GPU's operator drains "
+        "it, resets it and tests it again. Replace a GPU whose rows cannot be remapped, or that fails again",
+        f"no uncorrected memory error on {len(counted)} of {len(gpus)} GPUs",
+        *details,
+    )
 
 
-GPU_ECC = DoctorCheck(
-    name="gpu-ecc",
-    title="no uncorrected memory errors",
-    why="An uncorrected error ends the process that read the memory; its peers hang (Xid 48, 94, 95).",
-    look=look_at_gpus(_judge_gpu_ecc),
-    inject=break_gpu(lambda gpu: replace(gpu, ecc=True, uncorrected=1)),
-)
+GPU_ECC = check("gpu-ecc", look_at_gpus(_judge_gpu_ecc))
 
 
 def _judge_gpu_memory_rows(gpus: Sequence[Gpu]) -> CheckResult:
@@ -189,13 +158,7 @@ def _judge_gpu_memory_rows(gpus: Sequence[Gpu]) -> CheckResult:
     return ok(f"no memory waits to be remapped on {len(counted)} GPUs")
 
 
-GPU_MEMORY_ROWS = DoctorCheck(
-    name="gpu-memory-rows",
-    title="no bad memory waits for a reset",
-    why="Until it is remapped the same memory can fail again under the next job (Xid 63, 64).",
-    look=look_at_gpus(_judge_gpu_memory_rows),
-    inject=break_gpu(lambda gpu: replace(gpu, remap_failed=False, remap_pending=True)),
-)
+GPU_MEMORY_ROWS = check("gpu-memory-rows", look_at_gpus(_judge_gpu_memory_rows))
 
 
 HARDWARE = 0x08
@@ -217,14 +180,12 @@ def _judge_gpu_slowdown(gpus: Sequence[Gpu]) -> CheckResult:
     told = [gpu for gpu in gpus if gpu.reasons is not None]
     if not told:
         return skipped(UNTOLD)
-    slow = [f"{gpu.label}: {', '.join(held)}" for gpu in told if (held := _slowdowns_of(gpu))]
-    if slow:
-        return bad(
-            "; ".join(slow),
-            "watch `nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 5`; "
-            "the operator checks power and cooling of the node. In a job this GPU's rank is the straggler",
-        )
-    return ok(f"none of {len(told)} GPUs is throttled by heat or power")
+    return judged(
+        [f"{gpu.label}: {', '.join(held)}" for gpu in told if (held := _slowdowns_of(gpu))],
+        "watch `nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 5`; "
+        "the operator checks power and cooling of the node. In a job this GPU's rank is the straggler",
+        f"none of {len(told)} GPUs is throttled by heat or power",
+    )
 
 
 def _slowdowns_of(gpu: Gpu) -> list[str]:
@@ -232,13 +193,7 @@ def _slowdowns_of(gpu: Gpu) -> list[str]:
     return [name for bit, name in _SLOWDOWNS.items() if both & bit]
 
 
-GPU_SLOWDOWN = DoctorCheck(
-    name="gpu-slowdown",
-    title="no GPU is slowed by heat or power",
-    why="One slow GPU makes every rank wait in every collective, up to the timeout.",
-    look=look_at_gpus(_judge_gpu_slowdown),
-    inject=break_gpu(lambda gpu: replace(gpu, reasons=(HARDWARE | POWER_BRAKE, HARDWARE | POWER_BRAKE))),
-)
+GPU_SLOWDOWN = check("gpu-slowdown", look_at_gpus(_judge_gpu_slowdown))
 
 
 def _judge_gpu_temperature(gpus: Sequence[Gpu]) -> CheckResult:
@@ -246,14 +201,11 @@ def _judge_gpu_temperature(gpus: Sequence[Gpu]) -> CheckResult:
     told = [gpu for gpu in gpus if _degrees_left(gpu) is not None]
     if not told:
         return skipped(UNTOLD)
-    hot = [gpu for gpu in told if (left := _degrees_left(gpu)) is not None and left <= 0]
-    if hot:
-        return bad(
-            "; ".join(f"{gpu.label} is at {gpu.temperature} C, its limit" for gpu in hot),
-            "the operator checks fans, cooling and dust filters of the node; compare it with its neighbours",
-        )
-    warmest = max(gpu.temperature or 0 for gpu in told)
-    return ok(f"the warmest of {len(told)} GPUs is at {warmest} C, below its limit")
+    return judged(
+        [f"{gpu.label} is at {gpu.temperature} C, its limit" for gpu in told if (_degrees_left(gpu) or 0) <= 0],
+        "the operator checks fans, cooling and dust filters of the node; compare it with its neighbours",
+        f"the warmest of {len(told)} GPUs is at {max(gpu.temperature or 0 for gpu in told)} C, below its limit",
+    )
 
 
 def _degrees_left(gpu: Gpu) -> int | None:
@@ -263,13 +215,7 @@ def _degrees_left(gpu: Gpu) -> int | None:
     return (gpu.hottest or 0) - (gpu.temperature or 0) if known else None
 
 
-GPU_TEMPERATURE = DoctorCheck(
-    name="gpu-temperature",
-    title="no GPU is at its heat limit",
-    why="At its limit a GPU slows down, and every rank waits for the slowest.",
-    look=look_at_gpus(_judge_gpu_temperature),
-    inject=break_gpu(lambda gpu: replace(gpu, temperature=90, hottest=85, margin=None)),
-)
+GPU_TEMPERATURE = check("gpu-temperature", look_at_gpus(_judge_gpu_temperature))
 
 
 def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
@@ -280,20 +226,12 @@ def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
     if not told:
         return skipped(UNTOLD)
     off = [gpu for gpu in told if not gpu.persistence]
-    details = (("persistence", "off" if off else "on"),)
-    if off:
-        return bad(
-            f"persistence is off on {labels(off)}",
-            "the node's operator: `systemctl enable --now nvidia-persistenced`",
-            *details,
-        )
-    return ok(f"persistence is on for {len(told)} GPUs", *details)
+    return judged(
+        [f"persistence is off on {labels(off)}"] if off else [],
+        "the node's operator: `systemctl enable --now nvidia-persistenced`",
+        f"persistence is on for {len(told)} GPUs",
+        ("persistence", "off" if off else "on"),
+    )
 
 
-GPU_PERSISTENCE = DoctorCheck(
-    name="gpu-persistence",
-    title="the driver stays loaded between jobs",
-    why="Start-up takes seconds longer on such a node, and evidence of the last job's memory errors is lost.",
-    look=look_at_gpus(_judge_gpu_persistence),
-    inject=break_gpu(lambda gpu: replace(gpu, persistence=False)),
-)
+GPU_PERSISTENCE = check("gpu-persistence", look_at_gpus(_judge_gpu_persistence))

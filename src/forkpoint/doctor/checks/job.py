@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
-from forkpoint.doctor.system import Process, Ran, System, Unanswered, with_environ, with_outputs, with_processes
+from forkpoint.doctor.report import CheckResult, CheckStatus, bad, check, ok, skipped
+from forkpoint.doctor.system import Process, Ran, System, Unanswered
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks on this node, recognised by their environment, never by process name.
@@ -222,18 +222,7 @@ def _other_port(port: int) -> int:
     return port + 1 if port < _LAST_PORT else port - 1
 
 
-def _inject_master_address(system: System) -> System:
-    nowhere = {_ADDRESS: "no-such-host.invalid", _PORT: "29500"}
-    return with_outputs(with_environ(system, nowhere), {"getent": Ran(2, "")})
-
-
-MASTER_ADDRESS = DoctorCheck(
-    name="master-address",
-    title="meeting point of the ranks",
-    why="Ranks that cannot meet wait at start-up until the store's timeout, with one line at its end.",
-    look=_look_at_master_address,
-    inject=_inject_master_address,
-)
+MASTER_ADDRESS = check("master-address", _look_at_master_address)
 
 
 _STOPPED = {"T": "stopped by a signal", "t": "held by a debugger", "Z": "ended and not reaped"}
@@ -285,23 +274,7 @@ def _waiting(job: LocalJob) -> str:
     return f"; rank {', '.join(waiting)} in D just now" if waiting else ""
 
 
-def _inject_ranks_alive(system: System) -> System:
-    """Four ranks of which the third is gone."""
-    shared = {**system.environ, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
-    environs = [{**shared, "RANK": str(n), "LOCAL_RANK": str(n)} for n in (0, 1, 3)]
-    return with_processes(
-        system,
-        [Process(900 + n, 899, 0, "S", 0.0, ("python", "train.py"), environ) for n, environ in enumerate(environs)],
-    )
-
-
-RANKS_ALIVE = DoctorCheck(
-    name="ranks-alive",
-    title="ranks of this node alive",
-    why="The others wait for a rank that died until their timeout.",
-    look=_look_at_ranks_alive,
-    inject=_inject_ranks_alive,
-)
+RANKS_ALIVE = check("ranks-alive", _look_at_ranks_alive)
 
 
 _SHOWN_ORPHANS = 8
@@ -337,16 +310,4 @@ def _named_orphans(orphans: list[LocalRank]) -> str:
     return ", ".join(shown) + more
 
 
-def _inject_orphans(system: System) -> System:
-    init = Process(1, 0, 0, "S", 0.0, ("/sbin/init",), None)
-    environ = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}
-    return with_processes(system, [init, Process(4711, 1, 1000, "S", 0.0, ("python", "train.py"), environ)])
-
-
-ORPHANS = DoctorCheck(
-    name="orphans",
-    title="ranks of older jobs",
-    why="What an ended job left running holds GPUs and ports that the next one needs, and may answer in its place.",
-    look=_look_at_orphans,
-    inject=_inject_orphans,
-)
+ORPHANS = check("orphans", _look_at_orphans)

@@ -1,14 +1,136 @@
-"""What the kernel logged in the last day."""
+"""What the kernel shows: counters read twice, and checks of what it logged in the last day."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from forkpoint.doctor.kernel import judge_presence, look_at_kernel, say, told
 from forkpoint.doctor.nvml import lacks_gpu, lacks_mellanox
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok
-from forkpoint.evidence.machine.kernel import Burst, group_bursts
+from forkpoint.doctor.report import CheckResult, bad, check, ok, skipped
+from forkpoint.doctor.system import System, Unanswered
+from forkpoint.evidence.machine.kernel import Burst, group_bursts, read_kernel_log
 from forkpoint.evidence.machine.kernel_lines import KernelEvent
 from forkpoint.evidence.machine.kinds import KernelKind
 from forkpoint.knowledge.base import Entry, EntryKind, entries
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Kernel counters, read twice. They count since boot, so only the growth between two reads shows the present.
+
+INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    before: int
+    after: int
+
+    @property
+    def added(self) -> int:
+        """0 if the counter was cleared in between."""
+        return max(0, self.after - self.before)
+
+
+def read_twice(system: System, paths: Iterable[str]) -> Mapping[str, Counter]:
+    """By path; only files that can be read both times."""
+    before = {path: value for path in paths if (value := read_number(system, path)) is not None}
+    if not before:
+        return {}
+    system.pause(INTERVAL_S)
+    after = {path: read_number(system, path) for path in before}
+    return {path: Counter(before[path], value) for path, value in after.items() if value is not None}
+
+
+def read_number(system: System, path: str) -> int | None:
+    text = (system.read(path) or "").strip()
+    return int(text) if text.removeprefix("-").isdecimal() else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Recent kernel messages, for the checks that judge them. Read with dmesg, else from the journal.
+#
+# An empty log proves nothing, since many systems let only root read it: the checks are then skipped.
+
+LOOK_BACK_S = 24 * 3600
+"""Last night's job, not last month's: the log goes back to boot, and a reset that fixed a GPU does not clear it."""
+
+_LOG_SOURCES = (
+    ("dmesg",),
+    ("journalctl", "-k", "-b", "-q", "--no-pager", "-o", "short-monotonic"),
+)
+_AS_ROOT = "run the doctor as root, or as a member of the group that reads the journal (systemd-journal or adm)"
+
+
+def recent_events(system: System, kinds: Collection[KernelKind]) -> tuple[KernelEvent, ...] | Unanswered:
+    """Events of these kinds within the last day; one without a time counts as recent."""
+    log = read_log(system)
+    if isinstance(log, Unanswered):
+        return log
+    uptime = read_uptime(system)
+    events = read_kernel_log(log, "the kernel log")
+    return tuple(event for event in events if event.kind in kinds and _is_recent(event, uptime))
+
+
+def look_at_kernel(
+    kinds: Collection[KernelKind],
+    judge: Callable[[Sequence[KernelEvent]], CheckResult],
+    needs: Callable[[System], str | None] = lambda _system: None,
+) -> Callable[[System], CheckResult]:
+    """A check of recent events of these kinds. `needs`: why a machine without such events is skipped, not ok."""
+
+    def look(system: System) -> CheckResult:
+        events = recent_events(system, kinds)
+        if isinstance(events, Unanswered):
+            return skipped(events.why, events.fix)
+        lacking = None if events else needs(system)
+        return skipped(lacking) if lacking else judge(events)
+
+    return look
+
+
+def judge_presence(fix: str) -> Callable[[Sequence[KernelEvent]], CheckResult]:
+    """Any such event is bad."""
+
+    def judge(events: Sequence[KernelEvent]) -> CheckResult:
+        return bad(told(events), fix) if events else ok("the kernel logged none in the last day")
+
+    return judge
+
+
+def told(events: Sequence[KernelEvent]) -> str:
+    """Each message once, the latest last; at most the last three."""
+    texts = list(dict.fromkeys(event.text for event in events))
+    shown = "; ".join(texts[-_SHOWN:])
+    return shown if len(texts) <= _SHOWN else f"{shown} (and {len(texts) - _SHOWN} more)"
+
+
+_SHOWN = 3
+
+
+def read_log(system: System) -> str | Unanswered:
+    reasons: list[str] = []
+    for argv in _LOG_SOURCES:
+        ran = system.run(argv)
+        if isinstance(ran, Unanswered):
+            reasons.append(ran.why)
+        elif ran.returncode or not ran.stdout.strip():
+            first = next(iter(ran.stderr.strip().splitlines()), "it printed nothing")
+            reasons.append(first if first.startswith(argv[0]) else f"{argv[0]}: {first}")
+        else:
+            return ran.stdout
+    return Unanswered(f"the kernel log cannot be read ({'; '.join(reasons)})", _AS_ROOT)
+
+
+def read_uptime(system: System) -> float | None:
+    words = (system.read("/proc/uptime") or "").split()
+    return float(words[0]) if words else None
+
+
+def _is_recent(event: KernelEvent, uptime: float | None) -> bool:
+    if uptime is None or event.when is None or not event.when.isdigit():
+        return True
+    return uptime - int(event.when) <= LOOK_BACK_S
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the kernel logged in the last day.
 
 XID_KINDS = frozenset({KernelKind.XID, KernelKind.GPU_LOST, KernelKind.SXID, KernelKind.NVLINK})
 _HARMLESS_XIDS = ("none", "slower")
@@ -73,13 +195,7 @@ def _fix_xids(event: KernelEvent) -> str:
     return f"{' '.join(entry.do)} More: `forkpoint explain {entry.query}`"
 
 
-XIDS = DoctorCheck(
-    name="xids",
-    title="no Xid points to a fault of this node",
-    why="The rank on such a GPU dies or hangs; the ranks that print the timeout are its victims.",
-    look=look_at_kernel(XID_KINDS, _judge_xids, lacks_gpu),
-    inject=say("NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
-)
+XIDS = check("xids", look_at_kernel(XID_KINDS, _judge_xids, lacks_gpu))
 
 
 _LINK_IS_UP = ("Link ACTIVE", "Link up", "Link UP")
@@ -110,29 +226,18 @@ def _about_link(event: KernelEvent) -> bool:
     return any(words in event.text for words in _LINK)
 
 
-ADAPTER_MESSAGES = DoctorCheck(
-    name="adapter-messages",
-    title="the network adapters' driver logs no trouble",
-    why="A collective on a port that lost its link does not end until NCCL or the watchdog gives up.",
-    look=look_at_kernel({KernelKind.MLX5}, _judge_adapter_messages, lacks_mellanox),
-    inject=say(
-        "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 9): Detected insufficient power on the PCIe slot (27W)."
-    ),
-)
+ADAPTER_MESSAGES = check("adapter-messages", look_at_kernel({KernelKind.MLX5}, _judge_adapter_messages, lacks_mellanox))
 
 
 # Processes that the kernel killed for memory in the last day, on the whole node.
-OOM_KILLS = DoctorCheck(
-    name="oom-kills",
-    title="nothing was killed for memory",
-    why="A rank or loader worker that is killed writes no dump and no message; its peers hang.",
-    look=look_at_kernel(
+OOM_KILLS = check(
+    "oom-kills",
+    look_at_kernel(
         {KernelKind.OOM_KILL},
         judge_presence(
             "compare its pid with the job's; give the job more memory, or fewer loader workers and smaller prefetch"
         ),
     ),
-    inject=say("Out of memory: Killed process 31631 (python3) total-vm:123456kB, anon-rss:98765kB"),
 )
 
 
@@ -160,13 +265,7 @@ def _came_back(event: KernelEvent, events: Sequence[KernelEvent]) -> bool:
     return "not responding" not in last.text
 
 
-KERNEL_STALLS = DoctorCheck(
-    name="kernel-stalls",
-    title="the kernel found nothing stuck",
-    why="A rank stuck in storage or in the kernel never schedules the next collective, and its peers time out.",
-    look=look_at_kernel(STALL_KINDS, _judge_kernel_stalls),
-    inject=say("INFO: task pt_main_thread:136986 blocked for more than 120 seconds."),
-)
+KERNEL_STALLS = check("kernel-stalls", look_at_kernel(STALL_KINDS, _judge_kernel_stalls))
 
 
 def _judge_machine_checks(events: Sequence[KernelEvent]) -> CheckResult:
@@ -185,10 +284,4 @@ def _is_corrected(event: KernelEvent) -> bool:
     return (event.text.startswith("EDAC ") and " CE " in event.text) or "severity: corrected" in event.text
 
 
-MACHINE_CHECKS = DoctorCheck(
-    name="machine-checks",
-    title="no errors of CPU or memory",
-    why="A machine check kills the process whose memory is bad, or the node; its ranks go silent.",
-    look=look_at_kernel({KernelKind.MACHINE_CHECK}, _judge_machine_checks),
-    inject=say("mce: [Hardware Error]: Machine check events logged"),
-)
+MACHINE_CHECKS = check("machine-checks", look_at_kernel({KernelKind.MACHINE_CHECK}, _judge_machine_checks))

@@ -3,24 +3,21 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from forkpoint.doctor.kernel import INTERVAL_S, Counter, recent_events, say, told
+from forkpoint.doctor.checks.kernel import INTERVAL_S, Counter, recent_events, told
 from forkpoint.doctor.nvml import (
-    DEVICES,
     Gpu,
     LinkErrors,
     NvLink,
     Nvml,
     PciDevice,
-    break_gpu,
     find_devices,
     lacks_gpu,
     look_at_gpus,
 )
 from forkpoint.doctor.nvml_reader import INTERVAL_S as NVML_INTERVAL_S
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
-from forkpoint.doctor.system import System, Unanswered, with_files
+from forkpoint.doctor.report import CheckResult, check, judged, skipped
+from forkpoint.doctor.system import System, Unanswered
 from forkpoint.evidence.machine.kernel_lines import KernelEvent
 from forkpoint.evidence.machine.kinds import KernelKind
 
@@ -45,14 +42,10 @@ def _judge_gpu_nvlink(gpus: Sequence[Gpu]) -> CheckResult:
         *_missing_links(gpus),
         *(said for gpu in gpus for link in gpu.links for said in _moved_link_counters(gpu, link)),
     ]
-    if trouble:
-        return bad(
-            "; ".join(trouble),
-            "`nvidia-smi nvlink --status` and `nvidia-smi nvlink -e` a minute apart; look for Xid 74 or 144 to 150 in the "
-            "kernel log. The operator inspects cable, baseplate and both ends",
-            *details,
-        )
-    return ok(
+    return judged(
+        trouble,
+        "`nvidia-smi nvlink --status` and `nvidia-smi nvlink -e` a minute apart; look for Xid 74 or 144 to 150 in the "
+        "kernel log. The operator inspects cable, baseplate and both ends",
         f"{sum(_active_links(gpu) for gpu in gpus)} links active, no error counter moved in {NVML_INTERVAL_S:g} s",
         *details,
     )
@@ -100,19 +93,7 @@ def _link_totals(gpu: Gpu) -> Iterator[tuple[str, int]]:
     yield from totals.items()
 
 
-def _break_nvlink(gpu: Gpu) -> Gpu:
-    none = LinkErrors(0, 0, 0)
-    link = NvLink(0, active=True, before=none, after=replace(none, replay=EVENTS_AT_LEAST))
-    return replace(gpu, links=(link, *gpu.links[1:]))
-
-
-GPU_NVLINK = DoctorCheck(
-    name="gpu-nvlink",
-    title="NVLinks are up and count no errors",
-    why="A link that replays or recovers slows a collective or stops it; the ranks on it wait inside the kernel.",
-    look=look_at_gpus(_judge_gpu_nvlink),
-    inject=break_gpu(_break_nvlink),
-)
+GPU_NVLINK = check("gpu-nvlink", look_at_gpus(_judge_gpu_nvlink))
 
 
 _AER_FILES = {"fatal": "aer_dev_fatal", "non-fatal": "aer_dev_nonfatal"}
@@ -142,11 +123,10 @@ def _look_at_pcie_errors(system: System) -> CheckResult:
         if counter.added
     ]
     lost = [event for event in words if _is_uncorrected(event)]
-    if moved or lost:
-        return bad("; ".join([*moved, *([told(lost)] if lost else [])]), _PCIE_FIX, *details)
     unread = f"; {events.why}" if isinstance(events, Unanswered) else ""
     corrected = f"; {len(words)} messages of corrected ones" if words else ""
-    return ok(f"no uncorrected PCIe error{corrected}{unread}", *details)
+    trouble = [*moved, *([told(lost)] if lost else [])]
+    return judged(trouble, _PCIE_FIX, f"no uncorrected PCIe error{corrected}{unread}", *details)
 
 
 def _is_uncorrected(event: KernelEvent) -> bool:
@@ -174,13 +154,7 @@ def _aer_totals(system: System, devices: tuple[PciDevice, ...]) -> Iterator[tupl
                 yield (device.label, name), int(last[1])
 
 
-PCIE_ERRORS = DoctorCheck(
-    name="pcie-errors",
-    title="no uncorrected PCIe errors",
-    why="A GPU or adapter whose link loses data stalls its rank, or falls off the bus (Xid 79).",
-    look=_look_at_pcie_errors,
-    inject=say("pcieport 0000:3a:00.0: AER: Uncorrected (Fatal) error received: 0000:3b:00.0"),
-)
+PCIE_ERRORS = check("pcie-errors", _look_at_pcie_errors)
 
 
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
@@ -198,19 +172,18 @@ def _look_at_pcie_link(system: System) -> CheckResult:
     devices = find_devices(system)
     if not devices:
         return skipped("no GPU and no network adapter is on the PCI bus")
-    judged = [device for device in devices if _widths(system, device)]
-    if not judged:
+    shown = [device for device in devices if _widths(system, device)]
+    if not shown:
         return skipped("the PCI bus of this machine shows no link widths: it belongs to a virtual machine")
     working = _working_gpus(system)
-    trouble = [said for device in judged for said in _slow_pcie_links(system, device, working)]
-    details = (("PCIe links", "; ".join(_describe_link(system, device) for device in judged)),)
-    if trouble:
-        return bad(
-            "; ".join(trouble),
-            "`lspci -vvv -s ADDRESS | grep -E 'LnkCap|LnkSta'`; the operator reseats the card or looks at riser and slot",
-            *details,
-        )
-    return ok(f"{len(judged)} links are as wide and fast as both ends support", *details)
+    trouble = [said for device in shown for said in _slow_pcie_links(system, device, working)]
+    details = (("PCIe links", "; ".join(_describe_link(system, device) for device in shown)),)
+    return judged(
+        trouble,
+        "`lspci -vvv -s ADDRESS | grep -E 'LnkCap|LnkSta'`; the operator reseats the card or looks at riser and slot",
+        f"{len(shown)} links are as wide and fast as both ends support",
+        *details,
+    )
 
 
 def _slow_pcie_links(system: System, device: PciDevice, working: frozenset[str]) -> Iterator[str]:
@@ -250,19 +223,4 @@ def _working_gpus(system: System) -> frozenset[str]:
     return frozenset(gpu.bus_id for gpu in gpus if gpu.bus_id and gpu.reasons is not None and not gpu.idle)
 
 
-def _inject_pcie_link(system: System) -> System:
-    folder = f"{DEVICES}/0000:3b:00.0"
-    texts = {"vendor": "0x10de", "class": "0x030200", "device": "0x2335", "current_link_width": "8"}
-    return with_files(
-        system,
-        {f"{folder}/{name}": f"{text}\n" for name, text in {**texts, "max_link_width": "16"}.items()},
-    )
-
-
-PCIE_LINK = DoctorCheck(
-    name="pcie-link",
-    title="PCIe links run at full width and speed",
-    why="A GPU or adapter at half width is the straggler of every step that crosses it.",
-    look=_look_at_pcie_link,
-    inject=_inject_pcie_link,
-)
+PCIE_LINK = check("pcie-link", _look_at_pcie_link)

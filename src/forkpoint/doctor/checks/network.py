@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forkpoint.doctor.kernel import INTERVAL_S, read_number, read_twice
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
-from forkpoint.doctor.system import System, with_environ, with_files
+from forkpoint.doctor.checks.kernel import INTERVAL_S, read_number, read_twice
+from forkpoint.doctor.report import CheckResult, bad, check, judged, skipped
+from forkpoint.doctor.system import System
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which devices NCCL and gloo are configured to use: `mlx5_0,mlx5_1:1`, `=eth0`, `^docker,lo` (as in NCCL_IB_HCA).
@@ -112,9 +112,8 @@ def _look_at_infiniband(system: System) -> CheckResult:
         *((f"count {_port_counter_name(path)}", str(counter.after)) for path, counter in counters.items()),
     )
     trouble = [*_ports_down(used), *_slow_ports(used), *moved]
-    if trouble:
-        return bad("; ".join(trouble), _INFINIBAND_FIX, *details)
-    return ok(f"{len(used)} ports are active and no error counter moved in {INTERVAL_S:g} s", *details)
+    fine = f"{len(used)} ports are active and no error counter moved in {INTERVAL_S:g} s"
+    return judged(trouble, _INFINIBAND_FIX, fine, *details)
 
 
 def _none_used(ports: Sequence[Port], setting: str) -> CheckResult:
@@ -176,26 +175,7 @@ def _port_counter_name(path: str) -> str:
     return f"{adapter}/{number} {counter}"
 
 
-def _inject_infiniband(system: System) -> System:
-    folder = f"{ADAPTERS}/mlx5_0/ports/1"
-    return with_files(
-        system,
-        {
-            f"{folder}/state": "1: DOWN\n",
-            f"{folder}/phys_state": "2: Polling\n",
-            f"{folder}/rate": "10 Gb/sec (4X SDR)\n",
-            f"{folder}/link_layer": "InfiniBand\n",
-        },
-    )
-
-
-INFINIBAND = DoctorCheck(
-    name="infiniband",
-    title="InfiniBand and RoCE ports are up and sound",
-    why="A port without a link or with lost packets leaves a collective waiting, on this node or at a peer.",
-    look=_look_at_infiniband,
-    inject=_inject_infiniband,
-)
+INFINIBAND = check("infiniband", _look_at_infiniband)
 
 
 INTERFACES = "/sys/class/net"
@@ -261,13 +241,12 @@ def _judge_network_interfaces(
         *((f"count {_interface_counter_name(path)}", str(counter.after)) for path, counter in counters.items()),
     )
     trouble = [*down, *_slow_interfaces(interfaces), *moved]
-    if trouble:
-        return bad(
-            "; ".join(trouble),
-            "`ip -s link show INTERFACE` and `ethtool -S INTERFACE` a minute apart; the operator checks cable and switch port",
-            *details,
-        )
-    return ok(f"{', '.join(one.name for one in used)}: up, no errors in {INTERVAL_S:g} s", *details)
+    return judged(
+        trouble,
+        "`ip -s link show INTERFACE` and `ethtool -S INTERFACE` a minute apart; the operator checks cable and switch port",
+        f"{', '.join(one.name for one in used)}: up, no errors in {INTERVAL_S:g} s",
+        *details,
+    )
 
 
 def read_interface(system: System, name: str) -> Interface:
@@ -328,16 +307,4 @@ def _interface_counter_name(path: str) -> str:
     return f"{parts[0]} {parts[-1]}"
 
 
-def _inject_network_interfaces(system: System) -> System:
-    """A name that no interface has."""
-    there = with_files(system, {f"{INTERFACES}/eth0/flags": "0x1003\n"})
-    return with_environ(there, {"NCCL_SOCKET_IFNAME": "=not-an-interface"})
-
-
-NETWORK_INTERFACES = DoctorCheck(
-    name="network-interfaces",
-    title="the interfaces the job uses exist and are sound",
-    why="A wrong name makes start-up hang or fail on this node alone; errors and flaps stall sockets and the store.",
-    look=_look_at_network_interfaces,
-    inject=_inject_network_interfaces,
-)
+NETWORK_INTERFACES = check("network-interfaces", _look_at_network_interfaces)

@@ -3,17 +3,15 @@
 import posixpath
 import re
 
-from forkpoint.doctor.checks.settings import recording_release, variables_set, with_torch
+from forkpoint.doctor.checks.settings import with_recorder
 from forkpoint.doctor.live import mount_of
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
-from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_environ
+from forkpoint.doctor.report import CheckResult, bad, check, ok, skipped
+from forkpoint.doctor.system import System, Unanswered
 from forkpoint.knowledge.recorder import (
-    BUFFER,
     DUMP,
     DYNAMIC,
     ENTRIES,
     OLD_BUFFER,
-    OLD_PREFIX,
     PREFIX,
     Release,
     blocking_wait,
@@ -29,15 +27,12 @@ from forkpoint.knowledge.recorder import (
 _WRITES_EMPTY = (Release(2, 7), Release(2, 10))
 
 
-def _look_at_recorder_on(system: System) -> CheckResult:
+def _look_at_recorder_on(system: System, release: Release) -> CheckResult:
     """Is the flight recorder on?
 
     Releases 2.2 to 2.10 record nothing by default, and 2.7 to 2.10 write dump files anyway: empty ones, with a log line that
     claims 2000 entries.
     """
-    release = recording_release(system)
-    if isinstance(release, CheckResult):
-        return release
     kept = entries_kept(system.environ, release)
     details = (("entries", str(kept.value)),)
     by = kept.name or f"the default of torch {release}"
@@ -50,13 +45,7 @@ def _look_at_recorder_on(system: System) -> CheckResult:
     return bad(says, f"export {lines}", *details)
 
 
-RECORDER_ON = DoctorCheck(
-    name="recorder-on",
-    title="flight recorder on",
-    why="Without it a timeout leaves no record of what each rank called, and the rank to blame cannot be named.",
-    look=_look_at_recorder_on,
-    inject=variables_set({}, without=(BUFFER, OLD_BUFFER), torch="2.9.1"),
-)
+RECORDER_ON = check("recorder-on", with_recorder(_look_at_recorder_on))
 
 
 _TOO_MANY = 100_000
@@ -66,15 +55,12 @@ _TOO_FEW = 100
 _KB_PER_ENTRY = 0.8
 
 
-def _look_at_recorder_buffer(system: System) -> CheckResult:
+def _look_at_recorder_buffer(system: System, release: Release) -> CheckResult:
     """Is the recorder's buffer of a size that helps?
 
     The size counts calls, not bytes. Guides that give it in bytes (2097152) ask for two million: about 0.8 kB of host
     memory each once full, and a dump that is not written in its 15 seconds (2,000 to 20,000 took 6 to 12 s on two cores).
     """
-    release = recording_release(system)
-    if isinstance(release, CheckResult):
-        return release
     kept = entries_kept(system.environ, release)
     details = (("entries", str(kept.value)),)
     if kept.value <= 0:
@@ -89,24 +75,15 @@ def _look_at_recorder_buffer(system: System) -> CheckResult:
     return bad(says, f"export {kept.name}={ENTRIES}, up to 20000 if a step issues many calls", *details)
 
 
-RECORDER_BUFFER = DoctorCheck(
-    name="recorder-buffer",
-    title="flight recorder's size",
-    why="Too few entries forget what mattered; millions cost gigabytes and the dump itself.",
-    look=_look_at_recorder_buffer,
-    inject=variables_set({BUFFER: "2097152", OLD_BUFFER: "2097152"}),  # bytes
-)
+RECORDER_BUFFER = check("recorder-buffer", with_recorder(_look_at_recorder_buffer))
 
 
-def _look_at_recorder_dump(system: System) -> CheckResult:
+def _look_at_recorder_dump(system: System, release: Release) -> CheckResult:
     """Will a timeout leave a dump?
 
     Three settings count: dump on timeout (off by default up to 2.6), the older name of the buffer size, which alone decides
     whether a file is written, and blocking wait, with which no watchdog runs that could write one.
     """
-    release = recording_release(system)
-    if isinstance(release, CheckResult):
-        return release
     dumps, gate = dumps_on_timeout(system.environ, release), file_gate(system.environ, release)
     if blocking := blocking_wait(system.environ):
         return bad(f"{blocking} is on: no watchdog runs, so no timeout leaves a dump", f"unset {blocking}")
@@ -119,23 +96,14 @@ def _look_at_recorder_dump(system: System) -> CheckResult:
     return ok(f"a timeout leaves a dump, by {dumps.name or f'the default of torch {release}'}")
 
 
-RECORDER_DUMP = DoctorCheck(
-    name="recorder-dump",
-    title="dump on timeout",
-    why="What the recorder holds in memory dies with the process unless a timeout makes it write.",
-    look=_look_at_recorder_dump,
-    inject=variables_set({DUMP: "0"}),
-)
+RECORDER_DUMP = check("recorder-dump", with_recorder(_look_at_recorder_dump))
 
 
-def _look_at_recorder_path(system: System) -> CheckResult:
+def _look_at_recorder_path(system: System, release: Release) -> CheckResult:
     """Can dumps be written where torch will put them?
 
     Torch does not create the folder of a prefix that was set: the file then cannot be opened, and the log says so too late.
     """
-    release = recording_release(system)
-    if isinstance(release, CheckResult):
-        return release
     prefix = dump_prefix(system.environ, release)
     by = prefix.name or f"the default of torch {release}"
     details = (("prefix", prefix.value),)
@@ -161,13 +129,7 @@ def _nearest_existing(system: System, folder: str) -> str:
     return folder
 
 
-RECORDER_PATH = DoctorCheck(
-    name="recorder-path",
-    title="dump folder writable",
-    why="A dump that cannot be written is lost with the process, on the one occasion it was kept for.",
-    look=_look_at_recorder_path,
-    inject=variables_set({PREFIX: "/nonexistent/dumps/rank_", OLD_PREFIX: "/nonexistent/dumps/rank_"}),
-)
+RECORDER_PATH = check("recorder-path", with_recorder(_look_at_recorder_path))
 
 
 _JOB_IDS = ("SLURM_JOB_ID", "SLURM_JOBID", "TORCHELASTIC_RUN_ID", "RAY_JOB_ID", "POD_UID", "HOSTNAME", "FORKPOINT_RUN")
@@ -176,15 +138,12 @@ _LOOKS_UNIQUE = re.compile(r"\d{4,}|[0-9a-f]{8,}|\$")
 _HAS_DYNAMIC = Release(2, 10)
 
 
-def _look_at_recorder_path_unique(system: System) -> CheckResult:
+def _look_at_recorder_path_unique(system: System, release: Release) -> CheckResult:
     """Does each job write its dumps to its own folder?
 
     File names contain only the rank. A second job, or a second attempt, overwrites the first one's dumps; with a home on NFS
     two jobs of one user mix their ranks, and the mixture looks like an incident.
     """
-    release = recording_release(system)
-    if isinstance(release, CheckResult):
-        return release
     prefix = dump_prefix(system.environ, release)
     fix = f'mkdir -p "/shared/dumps/$JOB" && export {prefix_names(release)[0]}="/shared/dumps/$JOB/rank_"'
     if prefix.name is None:
@@ -220,13 +179,7 @@ def _older_files(system: System, prefix: str) -> tuple[str, ...]:
     return tuple(name for name, fact in facts if fact and started is not None and fact.modified < started)
 
 
-RECORDER_PATH_UNIQUE = DoctorCheck(
-    name="recorder-path-unique",
-    title="dump folder of the job's own",
-    why="Dumps of two jobs under one name overwrite each other, or are read together as one incident.",
-    look=_look_at_recorder_path_unique,
-    inject=variables_set({}, without=(PREFIX, OLD_PREFIX)),
-)
+RECORDER_PATH_UNIQUE = check("recorder-path-unique", with_recorder(_look_at_recorder_path_unique))
 
 
 _SHORT_LIVED = {
@@ -251,15 +204,12 @@ _SHARED_FILE_SYSTEMS = {
 }
 
 
-def _look_at_recorder_path_survives(system: System) -> CheckResult:
+def _look_at_recorder_path_survives(system: System, release: Release) -> CheckResult:
     """Will the dumps still exist when somebody looks?
 
     A tmpfs is lost on reboot and counts as memory; a container's own layer is lost with the pod; default paths are often on
     one of them.
     """
-    release = recording_release(system)
-    if isinstance(release, CheckResult):
-        return release
     folder = posixpath.dirname(dump_prefix(system.environ, release).value)
     disk = system.disk(folder)
     if isinstance(disk, Unanswered):
@@ -275,35 +225,20 @@ def _look_at_recorder_path_survives(system: System) -> CheckResult:
     return ok(f"{folder} is on {disk.kind} at {disk.mount}, {reach}", *details)
 
 
-def _inject_recorder_path_survives(system: System) -> System:
-    there = {PREFIX: "/dev/shm/dumps/rank_", OLD_PREFIX: "/dev/shm/dumps/rank_"}  # noqa: S108 - a bad choice is meant
-    memory = Disk("/dev/shm", "tmpfs", 64 << 20, 64 << 20, 0, 0)  # noqa: S108 - as above
-    return with_disk(with_environ(with_torch(system), there), "/dev/shm/dumps", memory)  # noqa: S108 - as above
-
-
-RECORDER_PATH_SURVIVES = DoctorCheck(
-    name="recorder-path-survives",
-    title="dump folder outlives the job",
-    why="Pods and node-local scratch are cleaned before anyone looks, and the dumps are gone.",
-    look=_look_at_recorder_path_survives,
-    inject=_inject_recorder_path_survives,
-)
+RECORDER_PATH_SURVIVES = check("recorder-path-survives", with_recorder(_look_at_recorder_path_survives))
 
 
 _TIMING_SWITCHES = ("TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING", "TORCH_NCCL_DESYNC_DEBUG", "NCCL_DESYNC_DEBUG")
 _DEBUG_DETAIL = ("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
 
 
-def _look_at_recorder_timing(system: System) -> CheckResult:
+def _look_at_recorder_timing(system: System, _: Release) -> CheckResult:
     """Was timing left on?
 
     TORCH_NCCL_ENABLE_TIMING=1 records when calls start on the GPU: without it a running kernel and a waiting one look the
     same. It is for one run that investigates this. In production its event queries can stall the watchdog when another thread
     holds a CUDA lock, and TORCH_DISTRIBUTED_DEBUG=DETAIL, which includes it, puts a barrier before every call.
     """
-    release = recording_release(system)
-    if isinstance(release, CheckResult):
-        return release
     on = [name for name in _TIMING_SWITCHES if parse_bool(system.environ.get(name, ""))]
     if system.environ.get(_DEBUG_DETAIL[0], "").upper() == _DEBUG_DETAIL[1]:
         on.append("=".join(_DEBUG_DETAIL))
@@ -316,28 +251,19 @@ def _look_at_recorder_timing(system: System) -> CheckResult:
     )
 
 
-RECORDER_TIMING = DoctorCheck(
-    name="recorder-timing",
-    title="timing of calls left on",
-    why="The extra events can stall the watchdog itself; DETAIL slows every collective and hides faults of timing.",
-    look=_look_at_recorder_timing,
-    inject=variables_set({"TORCH_NCCL_ENABLE_TIMING": "1"}),
-)
+RECORDER_TIMING = check("recorder-timing", with_recorder(_look_at_recorder_timing))
 
 
 BYTES_PER_ENTRY = 1000
 _RANKS_PER_NODE = 8
 
 
-def _look_at_dump_space(system: System) -> CheckResult:
+def _look_at_dump_space(system: System, release: Release) -> CheckResult:
     """Is there room for the dumps of all ranks of this node?
 
     Each rank writes up to its buffer's number of entries, about 1 kB each with stacks (measured: 0.2 to 0.8 kB). A node is
     assumed to have 8 ranks if LOCAL_WORLD_SIZE is not set.
     """
-    release = recording_release(system)
-    if isinstance(release, CheckResult):
-        return release
     folder = posixpath.dirname(dump_prefix(system.environ, release).value)
     entries = entries_kept(system.environ, release).value
     if entries <= 0:
@@ -356,16 +282,4 @@ def _look_at_dump_space(system: System) -> CheckResult:
     return ok(f"{folder}: {disk.free >> 20} MiB are free, {ranks} dumps may need {max(1, needed >> 20)}")
 
 
-def _inject_dump_space(system: System) -> System:
-    full = Disk("/full", "ext4", 1 << 30, 0, 1000, 1000)
-    prefix = {PREFIX: "/full/rank_", OLD_PREFIX: "/full/rank_", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
-    return with_disk(with_environ(with_torch(system), prefix), "/full", full)
-
-
-DUMP_SPACE = DoctorCheck(
-    name="dump-space",
-    title="room for every rank's dump",
-    why="A dump that does not fit is cut off: the rank's last calls, which matter most, are missing.",
-    look=_look_at_dump_space,
-    inject=_inject_dump_space,
-)
+DUMP_SPACE = check("dump-space", with_recorder(_look_at_dump_space))

@@ -1,9 +1,9 @@
 """The variables that torch and NCCL read: what follows a timeout, and which of them are wrong or unknown."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
-from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
-from forkpoint.doctor.system import System, with_environ, with_packages
+from forkpoint.doctor.report import CheckResult, bad, check, ok, skipped
+from forkpoint.doctor.system import System
 from forkpoint.knowledge.recorder import FIRST, Release, blocking_wait, parse_bool, parse_number, parse_release
 from forkpoint.knowledge.variables import FAMILIES, has_known_values, unread, wrong_value
 
@@ -23,24 +23,18 @@ def release_of(system: System) -> Release | CheckResult:
     return release
 
 
-def recording_release(system: System) -> Release | CheckResult:
-    """As above, but only releases that have a recorder."""
-    release = release_of(system)
-    if isinstance(release, Release) and release < FIRST:
-        return skipped(f"torch {release} has no flight recorder; the first one is in {FIRST}")
-    return release
+def with_recorder(look: Callable[[System, Release], CheckResult]) -> Callable[[System], CheckResult]:
+    """A check of settings for a release of torch that has a recorder; skipped for others."""
 
+    def looked(system: System) -> CheckResult:
+        release = release_of(system)
+        if isinstance(release, CheckResult):
+            return release
+        if release < FIRST:
+            return skipped(f"torch {release} has no flight recorder; the first one is in {FIRST}")
+        return look(system, release)
 
-def with_torch(system: System, version: str = "2.13.0") -> System:
-    """For injections: some faults exist only in some releases."""
-    return with_packages(system, {"torch": version})
-
-
-def variables_set(
-    changes: Mapping[str, str], without: Sequence[str] = (), torch: str = "2.13.0"
-) -> Callable[[System], System]:
-    """An injection: the same machine with these variables and this torch."""
-    return lambda system: with_environ(with_torch(system, torch), changes, without)
+    return looked
 
 
 _ASYNC_NAMES = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
@@ -86,13 +80,7 @@ def _torchrun_sets(name: str | None, mode: str) -> str:
     return "; set 3 where ranks hang while they abort" if mode in {"1", "2"} else ""
 
 
-ASYNC_ERROR_HANDLING = DoctorCheck(
-    name="async-error-handling",
-    title="what follows a timeout",
-    why="With handling off, or no watchdog, a hang has no end and leaves no line: only the scheduler's limit stops it.",
-    look=_look_at_async_error_handling,
-    inject=variables_set({_ASYNC_NAMES[0]: "0"}),
-)
+ASYNC_ERROR_HANDLING = check("async-error-handling", _look_at_async_error_handling)
 
 
 _HEARTBEAT = "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"
@@ -161,13 +149,7 @@ def _default_heartbeat(release: Release) -> int:
     return 480 if release >= Release(2, 5) else 600 if release >= Release(2, 3) else 120
 
 
-TIMEOUTS = DoctorCheck(
-    name="timeouts",
-    title="timeouts fit together",
-    why="A process that is ended while it writes leaves half a dump; one that waits longer than its watchdog misleads.",
-    look=_look_at_timeouts,
-    inject=variables_set({_HEARTBEAT: "10"}),
-)
+TIMEOUTS = check("timeouts", _look_at_timeouts)
 
 
 def _look_at_variable_values(system: System) -> CheckResult:
@@ -186,13 +168,7 @@ def _look_at_variable_values(system: System) -> CheckResult:
     return bad(says, f"correct or unset {' '.join(wrong)}")
 
 
-VARIABLE_VALUES = DoctorCheck(
-    name="variable-values",
-    title="valid values",
-    why="A wrong value stops the job when its group is created, or is ignored silently.",
-    look=_look_at_variable_values,
-    inject=variables_set({"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"}),
-)
+VARIABLE_VALUES = check("variable-values", _look_at_variable_values)
 
 
 def _look_at_unknown_variables(system: System) -> CheckResult:
@@ -217,10 +193,4 @@ def _look_at_unknown_variables(system: System) -> CheckResult:
     )
 
 
-UNKNOWN_VARIABLES = DoctorCheck(
-    name="unknown-variables",
-    title="variables that nothing reads",
-    why="A setting that somebody relies on has no effect: a timeout, a recorder, a network interface.",
-    look=_look_at_unknown_variables,
-    inject=variables_set({"NCCL_TIMEOUT": "1800"}),
-)
+UNKNOWN_VARIABLES = check("unknown-variables", _look_at_unknown_variables)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from forkpoint.gather.attach.jobs import LiveRank, find_live_ranks, thread_names
-from forkpoint.live.processes import PROC
+from forkpoint.live.processes import PROC, read_link, read_text
 from forkpoint.live.rank_socket import GuardAnswer, read_answer, socket_name
 from forkpoint.live.watch.sources import Dump, Gathered, Spool
 from forkpoint.live.watch.sources.ask import NoAnswer, SourceAddress, ask
@@ -116,22 +116,14 @@ def _socket_inodes(process: Path) -> Iterator[str]:
         descriptors = list((process / "fd").iterdir())
     except OSError:
         return
-    for descriptor in descriptors:
-        try:
-            target = str(descriptor.readlink())
-        except OSError:
-            continue
+    for target in map(read_link, descriptors):
         if target.startswith("socket:["):
             yield target[len("socket:[") : -1]
 
 
 def _listening(process: Path) -> Iterator[tuple[str, int]]:
     for table in ("tcp", "tcp6"):
-        try:
-            lines = (process / "net" / table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for fields in map(str.split, lines):
+        for fields in map(str.split, read_text(process / "net" / table).splitlines()[1:]):
             address, _, port = fields[1].partition(":")
             if fields[3] == _LISTENING and address in _ANY_ADDRESS:
                 yield fields[9], int(port, 16)
@@ -158,10 +150,7 @@ def _has_guard(rank: LiveRank) -> bool:
 
 def own_pid(pid: int, proc: str = PROC) -> int:
     """Its pid in its own pid namespace, which differs in a container."""
-    try:
-        lines = (Path(proc) / str(pid) / "status").read_text(errors="replace").splitlines()
-    except OSError:
-        return pid
+    lines = read_text(Path(proc) / str(pid) / "status").splitlines()
     spaces = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
     return int(spaces[-1]) if spaces else pid
 
@@ -242,7 +231,4 @@ def _is_of_another(pipe: Path, pid: int, proc: str) -> bool:
 
 
 def _mounts(pid: int, proc: str) -> str:
-    try:
-        return str((Path(proc) / str(pid) / "ns" / "mnt").readlink())
-    except OSError:
-        return ""
+    return read_link(Path(proc) / str(pid) / "ns" / "mnt")

@@ -1,14 +1,19 @@
-"""Writes what was seen of a job to a folder that the ordinary pipeline reads: dumps, stacks, logs, the kernel log,
-`ranks.json`, and `attach.json`, which says how each rank was asked.
+"""Writes what was seen of a job to a folder that the ordinary pipeline reads: dumps, stacks, logs, the kernel log, `ranks.json`, and
+`attach.json`, which says how each rank was asked. Other machines do the same, and what they send comes into the same folder.
 """
 
+import io
 import re
 import socket
+import tarfile
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec import structs
@@ -19,8 +24,11 @@ from forkpoint.evidence.files import find_files
 from forkpoint.gather.attach.jobs import LiveJob, LiveRank
 from forkpoint.gather.attach.look import Seen
 from forkpoint.gather.attach.stacks import WORDS, ProcessSample
-from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
+from forkpoint.gather.engines import AT_ONCE, Commands
+from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original, noted
+from forkpoint.gather.remote import SAY_BEGIN, unpack
 from forkpoint.gather.this_machine import copy_kernel_log, copy_local, launcher_logs
+from forkpoint.gather.tools import running
 from forkpoint.live.processes import started_at
 from forkpoint.live.watch.rule import is_final
 from forkpoint.live.watch.sources.pipes import told_prefixes
@@ -122,7 +130,7 @@ def keep_seen(job: LiveJob, seen: Seen, folder: EvidenceFolder) -> list[CollectN
     for path in seen.last.files:
         with Path(path).open("rb") as stream:
             done = folder.keep(Original("asked", host, f"/{Path(path).name}", None, time.time()), stream)
-        got += [done] if isinstance(done, Copied) else [CollectNote(path, done)] if done else []
+        got += noted(done, path)
     begun = min((at for rank in job.ranks if rank.pid and (at := started_at(rank.pid))), default=time.time())
     asked = {rank for rank, found in seen.last.ranks.items() if found.answer.dump}
     got += copy_local(_fresh_files(job.ranks, asked, begun), host, host, folder)
@@ -273,3 +281,77 @@ def _notes(attached: Attached) -> list[str]:
         if rank.process.kernel and not rank.stacks and not rank.waiting
     ]
     return [*told, *([f"{name_ranks(attached.unseen)}: not asked"] if attached.unseen else []), *attached.notes]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same on other machines: each asks its own ranks with the forkpoint installed there, and sends the result.
+
+_SCRIPT = (
+    f"{SAY_BEGIN}; "
+    "IFS= read -r python; IFS= read -r seconds; IFS= read -r job; IFS= read -r stacks; "
+    'set --; test -z "$job" || set -- --job "$job"; test "$stacks" = yes || set -- "$@" --no-stacks; '
+    # Whatever nobody waits for any longer must not keep running on the node.
+    'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
+    'exec $limit "$python" -m forkpoint attach --send "$@"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostAnswer:
+    host: str
+    attached: Attached | None
+    """None: nothing was received, and the notes say why."""
+    notes: tuple[str, ...]
+
+
+def ask_hosts(
+    hosts: Commands, job: str, folder: EvidenceFolder, *, stacks: bool, tell: Callable[[HostAnswer], None]
+) -> list[HostAnswer]:
+    """Puts what each host sends into the folder, below the host's name."""
+    answers: list[HostAnswer] = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        asked = [pool.submit(_ask, hosts, host, job, folder, stacks=stacks) for host in hosts.argv]
+        for done in as_completed(asked):
+            answers.append(done.result())
+            tell(answers[-1])
+    return sorted(answers, key=lambda answer: answer.host)
+
+
+def _ask(hosts: Commands, host: str, job: str, folder: EvidenceFolder, *, stacks: bool) -> HostAnswer:
+    lines = (hosts.python, str(ceil(hosts.node_timeout_s)), job, "yes" if stacks else "no")
+    question = "".join(f"{line}\n" for line in lines).encode()
+    described: list[bytes] = []
+    notes: list[str] = []
+    with running(hosts.argv[host](_SCRIPT), question, hosts.node_timeout_s) as tool:
+        if tool.failed is None:
+            got = unpack(tool.answer, host, host, folder, {ATTACH_NAME: described.append})
+            notes += [one.text for one in got if isinstance(one, CollectNote)]
+    if tool.failed is not None:
+        notes = [hosts.explain(host, tool.failed)]
+    attached = _read(described)
+    if attached is None and not notes:
+        notes = ["did not answer like forkpoint: is another version there?"]
+    return HostAnswer(host, attached, tuple(notes))
+
+
+def _read(described: Sequence[bytes]) -> Attached | None:
+    try:
+        return msgspec.json.decode(described[0], type=Attached) if described else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def send(root: Path, stream: BinaryIO) -> None:
+    """All files of the folder as a tar: what `_ask` unpacks."""
+    with tarfile.open(fileobj=stream, mode="w|") as archive:
+        for path in _files(root):
+            data = path.read_bytes()
+            info = tarfile.TarInfo(str(path.relative_to(root)))
+            info.size, info.mtime = len(data), int(path.stat().st_mtime)
+            archive.addfile(info, io.BytesIO(data))
+
+
+def _files(root: Path) -> Iterable[Path]:
+    """`attach.json` first, since the rest may be cut off; not `ranks.json`, which the asking machine writes for the job."""
+    found = (path for path in root.rglob("*") if path.is_file() and path.name != RANKS_NAME)
+    return sorted(found, key=lambda path: (path.name != ATTACH_NAME, path))

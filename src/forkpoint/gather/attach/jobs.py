@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from forkpoint.errors import UsageError
-from forkpoint.live.processes import PROC, list_pids, read_environ, read_state
+from forkpoint.live.processes import PROC, list_pids, read_environ, read_link, read_state, read_text
 from forkpoint.live.watch.sources.ask import NoAnswer, SourceAddress
 from forkpoint.live.watch.sources.debug_server import list_workers
 from forkpoint.model.world import name_ranks
@@ -111,8 +111,8 @@ def look_at(pid: int, environ: Mapping[str, str], proc: str = PROC) -> LiveRank 
     process = Path(proc) / str(pid)
     if pair is None or not all(text.isascii() and text.isdecimal() for text in pair) or not _is_python(process):
         return None
-    outputs = tuple(_outputs(process))
-    return LiveRank(pid, int(pair[0]), dict(environ), _folder(pid, proc), outputs, int(pair[1]))
+    folder, outputs = _folder(pid, proc), tuple(_outputs(process))
+    return LiveRank(pid, int(pair[0]), dict(environ), folder, outputs, int(pair[1]))
 
 
 def _is_forkpoint(pid: int, proc: str) -> bool:
@@ -122,28 +122,19 @@ def _is_forkpoint(pid: int, proc: str) -> bool:
 
 def _is_python(process: Path) -> bool:
     """Not a shell around a rank, which has the same environment. Where ptrace is forbidden, `exe` may be unreadable."""
-    try:
-        program = (process / "exe").readlink().name
-    except OSError:
-        program = Path(next(iter(command_of(int(process.name), str(process.parent))), "")).name
-    return "python" in program.lower() or has_torch(process)
+    program = read_link(process / "exe") or next(iter(command_of(int(process.name), str(process.parent))), "")
+    return "python" in Path(program).name.lower() or has_torch(process)
 
 
 def has_torch(process: Path) -> bool:
-    try:
-        return bool(_TORCH.search((process / "maps").read_text(errors="replace")))
-    except OSError:
-        return False
+    return bool(_TORCH.search(read_text(process / "maps")))
 
 
 def _outputs(process: Path) -> Iterator[str]:
     for number in ("1", "2"):
-        try:
-            target = (process / "fd" / number).readlink()
-        except OSError:
-            continue
-        if target.is_absolute() and target.is_file():
-            yield str(target)
+        target = read_link(process / "fd" / number)
+        if target.startswith("/") and Path(target).is_file():
+            yield target
 
 
 def _without_launchers(ranks: Sequence[LiveRank], environs: Mapping[int, Mapping[str, str]]) -> list[LiveRank]:
@@ -183,15 +174,8 @@ def _job_key(rank: LiveRank, proc: str) -> tuple[str, ...]:
     address = environ.get("MASTER_ADDR", "")
     told = [environ.get(name, "") for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")]
     # Two containers may each have a job at localhost:29500.
-    space = _namespace(rank.pid, proc) if address in _LOOPBACK else ""
+    space = read_link(Path(proc) / str(rank.pid) / "ns" / "net") if address in _LOOPBACK else ""
     return (address, *told, str(rank.world_size), space, "" if any(told) else rank.folder)
-
-
-def _namespace(pid: int, proc: str) -> str:
-    try:
-        return str((Path(proc) / str(pid) / "ns" / "net").readlink())
-    except OSError:
-        return ""
 
 
 def _newest_run(ranks: Sequence[LiveRank], proc: str) -> LiveJob:
@@ -245,11 +229,7 @@ def _script(pid: int, proc: str) -> str:
 
 
 def command_of(pid: int, proc: str = PROC) -> list[str]:
-    try:
-        raw = (Path(proc) / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return []
-    return [word for word in raw.decode(errors="replace").split("\0") if word]
+    return [word for word in read_text(Path(proc) / str(pid) / "cmdline").split("\0") if word]
 
 
 def _lost(ranks: Sequence[LiveRank]) -> Iterator[int]:
@@ -313,10 +293,7 @@ def job_of_debug_server(frontend: SourceAddress) -> LiveJob:
 
 
 def _folder(pid: int, proc: str) -> str:
-    try:
-        return str((Path(proc) / str(pid) / "cwd").readlink())
-    except OSError:
-        return "/"
+    return read_link(Path(proc) / str(pid) / "cwd") or "/"
 
 
 def _why_unreadable(pid: int) -> str:

@@ -20,7 +20,7 @@ from forkpoint.doctor.system import Unanswered
 from forkpoint.evidence.stacks.read import looks_like_stacks
 from forkpoint.evidence.text import clean
 from forkpoint.gather.attach.jobs import owner_of
-from forkpoint.live.processes import PROC, read_state
+from forkpoint.live.processes import PROC, read_state, read_text
 
 INSTALL = "pip install 'forkpoint[attach]'"
 _LIMIT_S = 20.0
@@ -86,17 +86,12 @@ def why_forbidden(pid: int, proc: str = PROC) -> str:
 
 def _ptrace_scope(proc: str) -> int:
     """0 if the kernel has no such setting."""
-    try:
-        return int((Path(proc) / "sys/kernel/yama/ptrace_scope").read_text())
-    except (OSError, ValueError):
-        return 0
+    told = read_text(Path(proc) / "sys/kernel/yama/ptrace_scope").strip()
+    return int(told) if told.isdecimal() else 0
 
 
 def _status(process: str, proc: str) -> dict[str, str]:
-    try:
-        lines = (Path(proc) / process / "status").read_text(errors="replace").splitlines()
-    except OSError:
-        return {}
+    lines = read_text(Path(proc) / process / "status").splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
@@ -139,12 +134,9 @@ def sample_process(pid: int, proc: str = PROC) -> ProcessSample:
     if not pid:
         return ProcessSample("?")
     folder, state = Path(proc) / str(pid), read_state(pid)
-    if state is None:
-        return ProcessSample("")
-    try:
-        fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        status = (folder / "task" / str(pid) / "status").read_text(errors="replace")
-    except OSError:  # it ended meanwhile
+    fields = read_text(folder / "stat").rpartition(")")[2].split()
+    status = read_text(folder / "task" / str(pid) / "status")
+    if state is None or not fields or not status:  # it ended meanwhile
         return ProcessSample("")
     switches = next((line.split()[1] for line in status.splitlines() if line.startswith("voluntary_ctxt")), "0")
     return ProcessSample(
@@ -158,10 +150,7 @@ def sample_process(pid: int, proc: str = PROC) -> ProcessSample:
 
 
 def _kernel_function(folder: Path) -> str:
-    try:
-        name = (folder / "wchan").read_text(errors="replace").strip()
-    except OSError:
-        return ""
+    name = read_text(folder / "wchan").strip()
     return "" if name == "0" else name
 
 

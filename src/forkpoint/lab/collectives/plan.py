@@ -1,18 +1,26 @@
-"""What is run: the collectives, the groups, and the faults that can be planted to see that they are found."""
+"""What is run: the collectives, the groups, the faults that can be planted to see that they are found; the options of
+`forkpoint lab collectives`, which its ranks read too; and how the ranks are started.
+"""
 
-from argparse import Namespace
+import subprocess
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import product
 from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from forkpoint.errors import UsageError
-from forkpoint.lab.collectives.arguments import DTYPES, FORMS, GROUPS, SIZES
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The collectives that are tried, and how nccl-tests turn their time into a bus bandwidth (its PERFORMANCE.md).
 
+DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
+SIZES = (8, 64 << 10, 1 << 20)
+GROUPS = ("world", "halves")
 NUMBERS = DTYPES[:-1]
 """For reductions: backends do not agree on the sum of booleans."""
 ITEM_SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "uint8": 1, "bool": 1}
@@ -71,79 +79,45 @@ KIND_BY_NAME = {kind.name: kind for kind in KINDS}
 # ---------------------------------------------------------------------------------------------------------------------
 # Faults that can be planted, to show that they are found.
 
+FORMS = "{flip|lost|unequal}:RANK:COLLECTIVE, delay:RANK:RANK:MS, {die|hang}:RANK"
 
-@dataclass(frozen=True, slots=True)
-class Flip:
-    """One bit of what a rank received is flipped."""
 
+class Injected(NamedTuple):
+    what: str
     rank: int
-    kind: str
+    kind: str = ""
+    peer: int = -1
+    ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The last element that a rank should receive is missing."""
-
-    rank: int
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnequalSizes:
-    """A rank passes one element less than the others. Gloo and NCCL do not compare the sizes."""
-
-    rank: int
-    kind: str
+_FIELDS = {
+    "flip": ("rank", "kind"),  # one bit of what a rank received is flipped
+    "lost": ("rank", "kind"),  # the last element that a rank should receive is missing
+    "unequal": ("rank", "kind"),  # a rank passes one element less: gloo and NCCL do not compare the sizes
+    "delay": ("rank", "peer", "ms"),  # a slow link: each message between the two takes longer
+    "die": ("rank",),
+    "hang": ("rank",),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """A slow link: each message between two ranks takes `ms` longer."""
-
-    one: int
-    other: int
-    ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Die:
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hang:
-    rank: int
-
-
-Injected = Flip | Lost | UnequalSizes | Delay | Die | Hang
-
-_PLANTED: dict[str, tuple[int, Callable[[list[str]], Injected]]] = {
-    "flip": (2, lambda f: Flip(int(f[0]), _kind(f[1]))),
-    "lost": (2, lambda f: Lost(int(f[0]), _kind(f[1]))),
-    "unequal": (2, lambda f: UnequalSizes(int(f[0]), _kind(f[1]))),
-    "delay": (3, lambda f: Delay(int(f[0]), int(f[1]), float(f[2]))),
-    "die": (1, lambda f: Die(int(f[0]))),
-    "hang": (1, lambda f: Hang(int(f[0]))),
+_READ: dict[str, Callable[[str], Any]] = {
+    "rank": int,
+    "peer": int,
+    "ms": float,
+    "kind": lambda name: KIND_BY_NAME[name].name,
 }
 
 
 def parse_injected(text: str) -> Injected:
     """`flip:3:all_gather` and the like."""
-    name, *fields = text.split(":")
-    wanted, make = _PLANTED.get(name, (-1, None))
+    what, *told = text.split(":")
     try:
-        planted = make(fields) if make and len(fields) == wanted else None
-    except ValueError:
-        planted = None
-    if planted is None:
+        values = {name: _READ[name](value) for name, value in zip(_FIELDS.get(what, ()), told, strict=True)}
+    except (KeyError, ValueError):
+        values = {}
+    if not values:
         raise UsageError(f"{text} is not a fault: write one of {FORMS}")
-    return planted
-
-
-def _kind(name: str) -> str:
-    if name not in KIND_BY_NAME:
-        raise ValueError
-    return name
+    return Injected(what, **values)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -241,16 +215,150 @@ def mesh_partitions(mesh: Sequence[tuple[str, int]], world: int) -> Iterator[Par
 
 
 def read_plan(args: Namespace) -> CollectivesPlan:
-    return CollectivesPlan(
-        sizes=args.sizes,
-        kinds=args.collectives or tuple(kind.name for kind in KINDS),
-        dtypes=args.dtypes,
-        groups=args.groups,
-        mesh=args.mesh,
-        iterations=args.iterations,
-        pairs=not args.no_pairs,
-        pair_size=args.pair_size,
-        timeout=args.timeout,
-        inject=tuple(map(parse_injected, args.inject)),
-        nvtx=args.nvtx,
+    told = {field.name: getattr(args, field.name) for field in fields(CollectivesPlan)}
+    told |= {"kinds": args.kinds or tuple(KIND_BY_NAME), "inject": tuple(map(parse_injected, args.inject))}
+    return CollectivesPlan(**told)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The options.
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def add_plan_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--sizes", type=_sizes, default=SIZES, metavar="N,N", help="bytes of a buffer (default: 8,64K,1M)"
     )
+    parser.add_argument(
+        "--collectives", dest="kinds", type=_kinds, metavar="NAME,NAME", help="only these (default: all)"
+    )
+    parser.add_argument("--dtypes", type=_dtypes, default=DTYPES, metavar="NAME,NAME", help=f"of {', '.join(DTYPES)}")
+    parser.add_argument(
+        "--groups",
+        type=_groups,
+        default=GROUPS,
+        metavar="NAME,NAME",
+        help="of world, halves, pairs (default: world,halves)",
+    )
+    parser.add_argument(
+        "--mesh",
+        type=_mesh,
+        default=(),
+        metavar="dp=4,tp=2",
+        help="also the groups of the job's mesh, outermost axis first",
+    )
+    parser.add_argument("--iterations", type=_positive, default=10, metavar="N", help="timed calls each (default: 10)")
+    parser.add_argument("--no-pairs", dest="pairs", action="store_false", help="do not time every pair of ranks")
+    parser.add_argument(
+        "--pair-size", type=_size, default=256 << 10, metavar="N", help="bytes between two ranks (default: 256K)"
+    )
+    parser.add_argument(
+        "--timeout", type=_positive, default=60, metavar="S", help="longest wait for one collective (default: 60)"
+    )
+    parser.add_argument(
+        "--inject",
+        type=_injected,
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help=f"plant a fault to see it found: {FORMS}",
+    )
+    parser.add_argument("--nvtx", action="store_true", help="push an NVTX range per test, for a profiler")
+
+
+def write_arguments(args: Namespace) -> list[str]:
+    """The same options for the ranks' command line, which `add_plan_arguments` parses again."""
+    texts = {
+        "--sizes": ",".join(map(str, args.sizes)),
+        "--collectives": ",".join(args.kinds or ()),
+        "--dtypes": ",".join(args.dtypes),
+        "--groups": ",".join(args.groups),
+        "--mesh": ",".join(f"{name}={size}" for name, size in args.mesh),
+        "--iterations": str(args.iterations),
+        "--pair-size": str(args.pair_size),
+        "--timeout": str(args.timeout),
+    }
+    given = [part for name, text in texts.items() if text for part in (name, text)]
+    flags = [name for name, on in (("--no-pairs", not args.pairs), ("--nvtx", args.nvtx)) if on]
+    return [*given, *flags, *(part for text in args.inject for part in ("--inject", text))]
+
+
+def _size(text: str) -> int:
+    digits, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
+    if not digits.isdecimal() or not int(digits):
+        raise ArgumentTypeError(f"{text} is not a size: write 8, 64K, 1M or 1G")
+    return int(digits) * unit
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(_size(part) for part in text.split(","))
+
+
+def _one_of(known: Sequence[str], text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in known:
+            raise ArgumentTypeError(f"{name} is not one of {', '.join(known)}")
+    return names
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    return _one_of(tuple(KIND_BY_NAME), text)
+
+
+def _dtypes(text: str) -> tuple[str, ...]:
+    return _one_of(DTYPES, text)
+
+
+def _groups(text: str) -> tuple[str, ...]:
+    return _one_of((*GROUPS, "pairs"), text)
+
+
+def _mesh(text: str) -> tuple[tuple[str, int], ...]:
+    axes = [part.partition("=") for part in text.split(",")]
+    if not all(name and size.isdecimal() and int(size) for name, _, size in axes):
+        raise ArgumentTypeError(f"{text} is not a mesh: write dp=4,tp=2")
+    return tuple((name, int(size)) for name, _, size in axes)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError("must be a number, at least 1")
+    return int(text)
+
+
+def _injected(text: str) -> str:
+    try:
+        parse_injected(text)
+    except UsageError as error:
+        raise ArgumentTypeError(str(error)) from error
+    return text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Starting the ranks of `forkpoint lab collectives`, and ending them.
+
+MODULE = "forkpoint.lab.jobs.collectives"
+_END_S = 10
+"""How long the parent of the ranks gets to end them."""
+
+
+def run_ranks(ranks: int, arguments: Sequence[str]) -> int:
+    """Returns their exit code. They print the result. No process is left, however this ends."""
+    command = [sys.executable, "-m", MODULE, "--ranks", str(ranks), *arguments]
+    started = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own Python and module
+    try:
+        return started.wait()
+    finally:
+        if started.poll() is None:
+            started.terminate()
+            try:
+                started.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                started.kill()  # its ranks see that it is gone, and end
+
+
+def count_gpus() -> int:
+    """From the driver's files: a process that forks must not have used CUDA."""
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))

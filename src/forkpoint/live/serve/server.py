@@ -48,8 +48,8 @@ class BoundSocket:
         return f"http://{_LOOPBACK}:{self.port}/?token={self.token}"
 
 
-def bind(port: int) -> BoundSocket:
-    """0: any free port. Raises UsageError when the port is taken."""
+def bind(port: int, option: str = "--port", free: str = "leave it out to use a free one") -> BoundSocket:
+    """0: any free port. Raises UsageError when the port is taken, which names the option and how to get a free one."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -57,7 +57,7 @@ def bind(port: int) -> BoundSocket:
         listening.listen()
     except OSError as error:
         listening.close()
-        raise UsageError(f"--port {port}: {error.strerror}; leave it out to use a free one") from error
+        raise UsageError(f"{option} {port}: {error.strerror}; {free}") from error
     return BoundSocket(listening, listening.getsockname()[1], secrets.token_urlsafe(32))
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from rich.console import Group
@@ -249,10 +249,6 @@ def look_once(watch: JobWatch, every_s: float) -> Sight:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a look saw, for people and for programs (`watch.schema.json` beside this file).
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Sight -> a line, or a table that the terminal redraws.
 
 _MAX_GROUPS = 12
@@ -328,19 +324,9 @@ def render_json_line(sight: Sight) -> str:
         "is_alarm": sight.is_alarm,
         "ranks": {"expected": sight.ranks_expected or None, "answering": sight.ranks_answering},
         "still_s": round(sight.still_s, 1),
-        "groups": [_group(group) for group in sight.groups],
+        "groups": [{**asdict(group), "group": valid_text(group.group)} for group in sight.groups],
         "notes": [{"source": note.source, "text": valid_text(note.text)} for note in sight.notes],
         "evidence": sight.evidence,
         "verdict": json.loads(render_json(sight.verdict)) if sight.verdict else None,
     }
     return ascii_json(document)
-
-
-def _group(group: GroupProgress) -> Json:
-    return {
-        "group": valid_text(group.group),
-        "ranks": group.ranks,
-        "lowest": group.lowest,
-        "highest": group.highest,
-        "behind": group.behind,
-    }

@@ -23,12 +23,11 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from forkpoint.lab.collectives.arguments import add_plan_arguments, count_gpus
-from forkpoint.lab.collectives.plan import read_plan
+from forkpoint.lab.collectives.plan import add_plan_arguments, count_gpus, read_plan
 from forkpoint.lab.collectives.render import export_result, result_json, result_text
 from forkpoint.lab.collectives.report import CollectivesResult, Links, RanksHeard, assemble, read_report
-from forkpoint.lab.jobs.collectives.pairs import time_pairs
-from forkpoint.lab.jobs.collectives.worker import Board, Worker
+from forkpoint.lab.jobs.collectives.worker import Board, Worker, time_pairs
+from forkpoint.lab.ranks import SHARED_GPU
 from forkpoint.live.processes import free_port
 
 _GRACE_S = 5
@@ -179,15 +178,6 @@ _FINISHED = (0, 1)
 _LOST = 4
 _END_S = 2
 _REAP_S = 0.05
-_ONE_GPU = {
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_P2P_DISABLE": "1",
-    "NCCL_SHM_DISABLE": "1",
-    "NCCL_NET_PLUGIN": "none",
-    "NCCL_MAX_NCHANNELS": "2",
-}
-"""If every rank claims its own host, NCCL accepts the same GPU twice, and uses loopback sockets."""
 
 
 def fork_ranks(world: int, backend: str | None, run: Callable[[], int]) -> int:
@@ -230,7 +220,7 @@ def _of_rank(rank: int, world: int, backend: str | None) -> dict[str, str]:
     own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     if backend == "gloo" or count_gpus() >= world:
         return own
-    return {**own, **_ONE_GPU, "NCCL_HOSTID": f"node{rank}"}
+    return {**own, **SHARED_GPU, "NCCL_HOSTID": f"node{rank}"}
 
 
 def _fork(env: dict[str, str], run: Callable[[], int]) -> int:  # pyrefly: ignore[bad-return] - the child never returns

@@ -80,10 +80,6 @@ def uneven_split(sender: int, receiver: int, members: int, chunk: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The collectives as torch calls, on buffers that are filled, compared bit by bit, and damaged on purpose.
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Patterns as tensors, and their comparison.
 
 

@@ -1,4 +1,6 @@
-"""One question over a socket, one answer: bounded in time and size. The other side is not trusted."""
+"""One question over a socket, one answer: bounded in time and size, from a side that is not trusted. And NCCL's RAS, which is asked so:
+one question to any process of the job, one report on all communicators. Evidence, never a verdict.
+"""
 
 import http.client
 import io
@@ -7,6 +9,8 @@ import time
 from dataclasses import dataclass
 
 from forkpoint.errors import UsageError
+from forkpoint.evidence.machine.ras import looks_like_ras
+from forkpoint.live.watch.sources import Gathered, Spool
 
 LIMIT_S = 5.0
 """A rank's server answers in 0.2 s even while Python is stuck; a loaded node gets 25 times that."""
@@ -108,3 +112,30 @@ def _read_all(connection: socket.socket, deadline: float, max_bytes: int) -> byt
         if size > max_bytes:
             return NoAnswer(f"its answer is longer than {max_bytes >> 10} kB")
     raise TimeoutError
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# NCCL's RAS: one question to any process of the job, one report on all communicators. Evidence, never a verdict.
+
+_QUESTION = b"verbose status\n"
+_MAX_BYTES = 16 << 20
+"""The same limit as for one text file."""
+_LIMIT_S = 15.0
+"""RAS itself waits 5 s for processes that do not answer, and asks again."""
+
+
+class Ras:
+    name = "ras"
+
+    def __init__(self, address: SourceAddress) -> None:
+        self._address = address
+
+    def gather(self, spool: Spool, *, stacks: bool) -> Gathered:
+        """Only when nothing moves: counts of a running job differ from one moment to the next and say nothing."""
+        if not stacks:
+            return Gathered()
+        answer = ask(self._address, _QUESTION, _MAX_BYTES, _LIMIT_S)
+        if isinstance(answer, bytes) and looks_like_ras(answer.decode("utf-8", "replace")):
+            return Gathered(stacks=(spool.put("ras.txt", answer),))
+        why = answer.why if isinstance(answer, NoAnswer) else "its answer is not a RAS report"
+        return Gathered(notes=(f"{self._address}: {why}",))
