@@ -227,7 +227,8 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
             elsewhere = is_one_too_many(divergence) or _is_elsewhere(divergence, incident)
             return divergence.shift is not None or (elsewhere and hang_is_shown(incident))
         case PartingKind.CYCLE:
-            return divergence.left_order and not _is_one_line(divergence)
+            lines = all(incident.timeline.traces[rank].has_stacks for rank in divergence.cycle)
+            return divergence.left_order and lines and not _is_one_line(divergence)
         case _:
             return False
 

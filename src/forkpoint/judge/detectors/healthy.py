@@ -8,7 +8,7 @@ from forkpoint.judge.facts.cite import HEALTHY, LIKELY
 from forkpoint.judge.facts.contrast import find_printed
 from forkpoint.judge.facts.late_ranks import moment_of
 from forkpoint.judge.facts.printed_state import find_odd_restored, find_parted_replicas
-from forkpoint.judge.facts.printed_values import find_odd_hash, own_logs
+from forkpoint.judge.facts.printed_values import hashes_part, own_logs
 from forkpoint.judge.facts.stacks import find_standings, is_communicating
 from forkpoint.judge.facts.symptom import is_finishing, moved_on, only_values_tell, stands_still
 from forkpoint.judge.facts.values import find_first_out_of_line
@@ -78,7 +78,7 @@ def _waits_unrecorded(incident: Incident) -> bool:
 
 def _well_by_logs(incident: Incident) -> str | None:
     """Evidence from logs alone that the job did not fail; None if they do not show it."""
-    wrong = find_odd_restored(incident) or find_odd_hash(incident) or find_parted_replicas(incident)
+    wrong = find_odd_restored(incident) or hashes_part(incident) or find_parted_replicas(incident)
     if _find_failures(incident) or stands_still(incident) or wrong:
         return None
     if not incident.timeline.traces:

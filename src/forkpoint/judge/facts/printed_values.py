@@ -78,6 +78,15 @@ def find_odd_hash(incident: Incident) -> OddHash | None:
     return None
 
 
+def hashes_part(incident: Incident) -> bool:
+    """Ranks print checksums that were equal at some step and are not at another."""
+    for steps in _read_hashes(incident).values():
+        values = [{printed.value for printed in said.values()} for said in steps.values() if len(said) > 1]
+        if any(len(one) == 1 for one in values) and any(len(one) > 1 for one in values):
+            return True
+    return False
+
+
 def _odd_hash(said: dict[int, _Printed], ranks: set[int]) -> int | None:
     """For a step at which all of them printed it."""
     if len(ranks) < _LEAST_RANKS or said.keys() != ranks:
