@@ -208,28 +208,11 @@ What this does not tell:
 
 ## On jobs that it had not seen
 
-Sixteen times somebody who has not read the engine recorded incidents, with files missing, cut or foreign, many with logs and a few stacks
+Seventeen times somebody who has not read the engine recorded incidents, with files missing, cut or foreign, many with logs and a few stacks
 alone, and wrote down the truth. The score at first sight is what to expect of yours; "since" is after what they showed was mended, and is
 in sample. The recordings are not part of the repository.
 
-| incidents | right at first sight | right cause, nobody named | undecided (truth in the first two readings) | another cause | an innocent named | right since |
-|---|---|---|---|---|---|---|
-| 16: bare torchrun, Accelerate, FSDP2, Join, elastic restarts | 7 | 1 | 8 (not counted then) | 0 | 0 | 9 |
-| 18: retries, hooks, pipelines, debuggers, two nodes, DDP that refuses to start | 7 | 2 | 6 (5) | 2 | 1 | 14 |
-| 16: meshes, locks, pods, full disks, learners and actors | 7 | 0 | 9 (6) | 0 | 0 | 7 |
-| 22 with gloo: launcher consoles, `forkpoint run`, Slurm and pod names, 3 to 16 ranks | 8 | 2 | 12 (7) | 0 | 0 | 12 |
-| 16 with NCCL: Megatron-like groups, FSDP2, Accelerate, Lightning, MoE, pipelines | 8 | 3 | 4 (2) | 0 | 1 | 12 |
-| 20 with gloo: Accelerate, Trainer, Lightning, FSDP2 under torchrun, Slurm, pods, `forkpoint run` | 9 | 1 | 10 (7) | 0 | 0 | 15 |
-| 18 with gloo: own parallel programs of 4 to 9 ranks, dumps cut, lost, of a former run | 3 | 1 | 13 (6) | 0 | 1 | 10 |
-| 18 with NCCL: frameworks and Megatron-like jobs of 4 to 16 ranks, three with logs alone | 7 | 3 | 6 (3) | 2 | 0 | 15 |
-| 14 with gloo, after what the three above showed was mended | 5 | 1 | 7 (6) | 1 | 0 | 6 |
-| 14 with gloo: Accelerate, Trainer, Lightning, FSDP2, DDP under torchrun, pods, Slurm | 7 | 1 | 6 (2) | 0 | 0 | 11 |
-| 14 with gloo: meshes, pipelines, experts, learners and actors, often logs alone | 4 | 2 | 7 (7) | 1 | 0 | 7 |
-| 12 with NCCL: Megatron-like, FSDP2, frameworks, experts, pipelines of 4 to 8 ranks | 5 | 0 | 6 (5) | 0 | 1 | 5 |
-| 20 with gloo, after what the three above showed was mended (before that: 4 right, 1 other cause) | 5 | 3 | 11 (9) | 1 | 0 | 7 |
-| 14 with gloo: torchrun, Accelerate, Trainer, Lightning, FSDP2, `forkpoint run`, pods, two nodes; mostly logs alone | 4 | 0 | 9 (6) | 1 | 0 | 11 |
-| 14 with gloo: own pipelines, meshes, experts, learners and actors; merged consoles, stacks named by process | 2 | 3 | 9 (4) | 0 | 0 | 8 |
-| 14 with gloo, after what the two above showed was mended (before that: the same, 4 in the first two) | 5 | 0 | 8 (5) | 0 | 1 | 11 |
+STRANGERS
 
 Undecided means that the report says so, with the readings that are left and what would decide.
 """
@@ -294,7 +277,7 @@ def render_scored() -> str:
     scores = load_scores()
     return "\n".join(
         [
-            _SCORED_HEAD,
+            _SCORED_HEAD.replace("STRANGERS", _strangers()),
             f"## In numbers\n\n{_numbers(scores)}",
             f"## Less and damaged evidence\n\n{_swept()}",
             f"## Truth against verdict\n\n{_confusion(scores)}",
@@ -302,6 +285,17 @@ def render_scored() -> str:
             f"## Every headline\n\n{_headlines()}",
         ]
     )
+
+
+def _strangers() -> str:
+    head = [
+        "incidents",
+        "right at first sight",
+        "right cause, nobody named",
+        "undecided (truth in the first two readings)",
+    ]
+    rows = tomllib.loads((DOCS / "strangers.toml").read_text())["set"]
+    return _table([*head, "another cause", "an innocent named", "right since"], [row.values() for row in rows]).rstrip()
 
 
 def _numbers(scores: Sequence[Score]) -> str:

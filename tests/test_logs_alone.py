@@ -231,7 +231,7 @@ def test_a_rank_that_worked_alone_for_longer_than_the_timeout_came_too_late_what
     ("what", "given"),
     [
         ("for less than the timeout", {"second": 30}),
-        ("all print such a line", {"second": 46, "alone": False}),
+        ("all print such a line", {"second": 36, "alone": False}),
         ("it failed elsewhere", {"second": 46, "place": 50}),
     ],
 )

@@ -1,9 +1,11 @@
 """Descriptions of parts of a verdict, shared by several reports. Not escaped: each report does that itself."""
 
+import re
 from collections import Counter
 
 from forkpoint.model.incident import Cohort, Divergence, Role
-from forkpoint.model.verdict import Coverage, Evidence, Verdict
+from forkpoint.model.verdict import Coverage, Evidence, Moment, Verdict
+from forkpoint.model.world import name_ranks
 
 _MAX_SIZES = 2
 _MAX_RING = 6
@@ -83,3 +85,20 @@ def cited(verdict: Verdict) -> list[tuple[str, Evidence]]:
     suspects = frozenset(verdict.suspects)
     numbered = [(f"E{number}", item) for number, item in enumerate(verdict.evidence, start=1)]
     return sorted(numbered, key=lambda pair: pair[1].rank not in suspects)
+
+
+def describe_moment(moment: Moment) -> str:
+    printed = (moment.when or "").rpartition("T")[2]
+    when = moment.utc[11:] if moment.utc else f"{printed} (own clock)"
+    by = "by " if moment.bound else ""
+    who = f"{name_ranks(moment.ranks, max_ranges=2)} " if moment.ranks else f"{moment.host}: " if moment.host else ""
+    says = re.sub(r"^was ", "were ", moment.says) if len(moment.ranks) > 1 else moment.says
+    return f"{by}{when} {who}{says}"
+
+
+def describe_evidence(item: Evidence, name: str) -> str:
+    """`rank 4, log_rank_4.txt:8: KeyError: 'fr'`, which terminals and editors open at the line."""
+    rank = "" if item.rank is None else f"rank {item.rank}, "
+    kind, _, number = item.where.partition(" ")
+    place = f"{name}:{number}" if kind == "line" else f"{name} {item.where}"
+    return f"{rank}{place}: {item.says}"

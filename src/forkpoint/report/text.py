@@ -4,7 +4,6 @@ One screen, whatever the size of the job, plus the fork in the source and its pa
 truncated: `-v` shows them.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,13 +12,15 @@ from rich.text import Text
 
 from forkpoint.model.frames import short_name, user_frames
 from forkpoint.model.op import Frame, Stack
-from forkpoint.model.verdict import NOT_DATED, Cause, Evidence, Fix, Hypothesis, Moment, Probe, Site, Source, Verdict
+from forkpoint.model.verdict import NOT_DATED, Cause, Fix, Hypothesis, Moment, Probe, Site, Source, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
 from forkpoint.report.describe import (
     cited,
     count_of,
     describe_cohort,
     describe_coverage,
+    describe_evidence,
+    describe_moment,
     describe_slot,
     short_names,
     suspects_first,
@@ -246,11 +247,11 @@ class _Report:
         kept: set[int] = set()
         lines = 0
         for n in by_priority:
-            needs = len(self._wrap(_describe_moment(dated[n]), self._width - _LABEL_WIDTH))
+            needs = len(self._wrap(describe_moment(dated[n]), self._width - _LABEL_WIDTH))
             if lines + needs + (len(verdict.moments) > len(kept) + 1) <= room:
                 kept.add(n)
                 lines += needs
-        shown = self._labelled("timeline", [_describe_moment(dated[n]) for n in sorted(kept)])
+        shown = self._labelled("timeline", [describe_moment(dated[n]) for n in sorted(kept)])
         return [*shown, *self._hidden(len(verdict.moments) - len(kept), "moment")] if kept else []
 
     def _evidence(self, room: int) -> list[Text]:
@@ -259,7 +260,7 @@ class _Report:
         lines: list[Text] = []
         shown = 0
         for number, item in numbered:
-            text = f"{number} {_describe_evidence(item, names[item.file])}"
+            text = f"{number} {describe_evidence(item, names[item.file])}"
             rows = self._labelled("" if lines else "evidence", [text])
             if len(lines) + len(rows) + 1 > self._limit(room):
                 continue
@@ -371,23 +372,6 @@ def _priority(moment: Moment, suspects: frozenset[int]) -> tuple[bool, bool, int
     """Sort key: the most informative moments first."""
     others = suspects.isdisjoint(moment.ranks) and moment.source != Source.KERNEL
     return moment.kind in _ECHOES, others, _SOURCES.index(moment.source)
-
-
-def _describe_moment(moment: Moment) -> str:
-    printed = (moment.when or "").rpartition("T")[2]
-    when = moment.utc[11:] if moment.utc else f"{printed} (own clock)"
-    by = "by " if moment.bound else ""
-    who = f"{name_ranks(moment.ranks, max_ranges=2)} " if moment.ranks else f"{moment.host}: " if moment.host else ""
-    says = re.sub(r"^was ", "were ", moment.says) if len(moment.ranks) > 1 else moment.says
-    return f"{by}{when} {who}{says}"
-
-
-def _describe_evidence(item: Evidence, name: str) -> str:
-    """`rank 4, log_rank_4.txt:8: KeyError: 'fr'`, which terminals and editors open at the line."""
-    rank = "" if item.rank is None else f"rank {item.rank}, "
-    kind, _, number = item.where.partition(" ")
-    place = f"{name}:{number}" if kind == "line" else f"{name} {item.where}"
-    return f"{rank}{place}: {item.says}"
 
 
 def _indented(text: str, width: int, style: str = "", extra: int = 0) -> Text:

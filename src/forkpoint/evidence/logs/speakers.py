@@ -79,6 +79,7 @@ _ENDED_WELL = re.compile(
     r"\b(?:training|fine-?tuning|pre-?training|run|job|fit|program|experiment|everything|all)\b[^\d]{0,30}"
     r"\b(?:finished|completed?|done|over|ended)(?![a-z])"
     r"|\b(?:finished|completed|done with)\b (?:the )?(?:training|fine-?tuning|fitting|run|job|program|everything|all)\b"
+    r"|\bstopped (?:early )?(?:at|after) (?:epoch|step|iteration) \d{1,9}\b"
     r"|`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
     r"|(?:^|[:|\]] ?|\b(?:INFO|NOTICE) |\brank ?\d{1,7},? (?:is |has )?)(?:done|finished|bye|exiting|all done)[.!]?$",
     re.IGNORECASE,

@@ -10,7 +10,14 @@ from forkpoint.judge.facts.late_ranks import moment_of
 from forkpoint.judge.facts.printed_state import find_odd_restored, find_parted_replicas
 from forkpoint.judge.facts.printed_values import hashes_part, own_logs
 from forkpoint.judge.facts.stacks import find_standings, is_communicating
-from forkpoint.judge.facts.symptom import is_finishing, moved_on, only_values_tell, stands_still
+from forkpoint.judge.facts.symptom import (
+    all_said_done,
+    is_finishing,
+    moved_on,
+    only_values_tell,
+    say_done,
+    stands_still,
+)
 from forkpoint.judge.facts.values import find_first_out_of_line
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind, PrintedLine
@@ -92,7 +99,7 @@ def _well_by_logs(incident: Incident) -> str | None:
 def _ran_on(incident: Incident) -> str | None:
     """The job continued after its dumps were taken, according to its logs, or while they were taken one after another."""
     timeline, world = incident.timeline, set(incident.timeline.world)
-    if _say_done(incident) >= world:
+    if say_done(incident) >= world:
         return "every rank logged that it was done; the dumps were taken while the job ran"
     early = moved_on(incident)
     all_but_last = timeline.world_known and len(early) >= len(world) - 1  # has nothing to compare with
@@ -192,23 +199,16 @@ def _all_ended_in_order(incident: Incident) -> bool:
     """
     if any(e.kind is LogKind.FINISHED for e in incident.capture.events):
         return True
-    done = _say_done(incident) | {
+    done = say_done(incident) | {
         e.rank for e in incident.capture.events if e.kind is LogKind.LEFT and e.rank is not None
     }
-    alive = bool(incident.capture.stacks) or any(e.kind is LogKind.AGENT_FAILURE for e in incident.capture.events)
     world, steps = set(incident.timeline.world), _last_steps(incident)
+    seen = bool(incident.capture.stacks) and not all_said_done(incident)
+    alive = seen or any(e.kind is LogKind.AGENT_FAILURE for e in incident.capture.events)
     together = bool(done) and len(set(steps.values())) == 1 and steps.keys() == world
     if not world:  # only a console: the ranks that print to it are all ranks that are known
         return len(done) > 1 and done == set(range(len(done))) and not alive
     return len(incident.heard) > 1 and (done >= world or together) and not alive
-
-
-def _say_done(incident: Incident) -> set[int]:
-    """Ranks that say at the end of a log, their own or a shared one, that they finished."""
-    ends = incident.capture.log_ends
-    logs = [(ends[file], rank) for file, rank in incident.capture.logs if file in ends and rank is not None]
-    own = {rank for end, rank in logs if end.done is not None}
-    return own | {rank for end in ends.values() for rank in end.done_by}
 
 
 def _last_steps(incident: Incident) -> dict[int, int]:

@@ -66,7 +66,7 @@ from forkpoint.judge.facts.stacks import (
     waits_for_all,
     waits_for_gpu,
 )
-from forkpoint.judge.facts.symptom import find_symptom, hang_is_shown, has_ops, stands_still
+from forkpoint.judge.facts.symptom import all_said_done, find_symptom, hang_is_shown, has_ops, stands_still
 from forkpoint.judge.hypotheses.asking import stack_of
 from forkpoint.judge.hypotheses.seen_in_calls import find_behind_by_stacks
 from forkpoint.judge.telling.phrases import wait_for
@@ -94,7 +94,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
     only_stacks = not has_ops(incident) and find_symptom(incident) is Symptom.SILENT_HANG
     yield from _at_a_prompt(incident)
-    if not (hang_is_shown(incident) or stands_still(incident) or only_stacks):
+    if all_said_done(incident) or not (hang_is_shown(incident) or stands_still(incident) or only_stacks):
         return
     if divergence is None:
         yield from _by_stacks_alone(incident)

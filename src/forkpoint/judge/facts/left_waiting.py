@@ -59,7 +59,10 @@ def find_left_waiting(incident: Incident) -> LeftWaiting | None:
     found: list[LeftWaiting] = []
     for place in dict.fromkeys(way.place for way in incident.capture.source.other_ways):
         waiting = tuple(s for s in standings.values() if s.place == place and is_waiting_for_ranks(s.stack))
-        ways = tuple(w for w in incident.capture.source.other_ways if w.place == place)
+        own = {
+            rank: one for rank, one in standings.items() if is_waiting_for_ranks(one.stack)
+        }  # known better than by a line
+        ways = tuple(w for w in incident.capture.source.other_ways if w.place == place and w.rank not in own)
         known = {s.rank for s in waiting} | {w.rank for w in ways}
         others = len(world) + incident.timeline.unseen - len(waiting)
         if waiting and ways and known >= standings.keys():

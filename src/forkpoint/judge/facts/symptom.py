@@ -1,5 +1,7 @@
 """What the user saw, and how much of the job the evidence shows."""
 
+from collections import Counter
+
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.log import LogKind
 from forkpoint.model.op import SYNCHRONISING, OpState
@@ -83,6 +85,24 @@ def stands_still(incident: Incident) -> bool:
     """Every main thread waits for another thread, or was seen twice at the same place, or a watch saw nothing move."""
     held = {s.rank for s in incident.capture.stacks if s.thread or s.seen > 1}
     return _stood_still(incident) or (bool(held) and held >= set(incident.timeline.world))
+
+
+@fact
+def say_done(incident: Incident) -> frozenset[int]:
+    """Ranks that say at the end of a log, their own or a shared one, that they finished."""
+    ends = incident.capture.log_ends
+    logs = [(ends[file], rank) for file, rank in incident.capture.logs if file in ends and rank is not None]
+    own = {rank for end, rank in logs if end.done is not None}
+    return frozenset(own | {rank for end in ends.values() for rank in end.done_by})
+
+
+def all_said_done(incident: Incident) -> bool:
+    """Each rank by a line of its own: what was seen of ranks while they ran, such as their stacks, is of an earlier moment."""
+    ends, logs = incident.capture.log_ends, incident.capture.logs
+    shared = {file for file, count in Counter(file for file, _ in logs).items() if count > 1}
+    alone = {rank for file, rank in logs if file in ends and file not in shared and ends[file].done is not None}
+    done = alone | {rank for end in ends.values() for rank in end.done_by}
+    return bool(done) and done >= set(incident.timeline.world) and incident.timeline.unseen <= 1
 
 
 @fact
