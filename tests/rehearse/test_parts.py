@@ -342,6 +342,35 @@ def test_a_program_that_reads_the_time_is_given_another_one():
     ]
 
 
+@for_each(
+    "decision, line",
+    [
+        ("    if time.time() - began > 60:\n        save()\n", 5),
+        ("    print(time.time() - began)\n", 4),  # nothing is decided: where it is read most often
+    ],
+)
+def test_a_clock_goes_ahead_where_the_program_decides_by_it(tmp_path_factory, decision, line):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(f"import time\n\ndef train():\n    began = time.time()\n{decision}")
+    begins, asks = (Use(UseKind.CLOCK, CodeSite("train.py", at, "train"), "time", n) for at, n in ((4, 9), (5, 6)))
+    calm = Calm((uses(0, begins, asks), uses(1, begins, asks)), 1.0, complete=True)
+
+    ahead, slow = find_perturbation("clock").find(calm, Decisions([str(folder)]))
+
+    assert (ahead.site and ahead.site.line, slow.site) == (line, None)
+
+
+@for_each("source, last", [("names = {'a', 'b'}\n", False), ("names = ['a', 'b']\n", True)])
+def test_another_hash_seed_is_tried_after_the_others_if_the_source_has_no_sets(tmp_path_factory, source, last):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(source)
+    reads = [Use(UseKind.CLOCK, CodeSite("train.py", 1, "main"), "time", 9)]
+    calm = Calm((uses(0, *reads), uses(1, *reads)), 1.0, complete=True)
+    plan = plan_trials(calm, Decisions([str(folder)]), PERTURBATIONS, [1], 0)
+
+    assert (plan[-1].kind == "hash-seed") is last
+
+
 def test_a_loader_that_nobody_read_to_its_end_is_not_cut():
     assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, ends="0") for r in range(4)), 1.0, complete=True))
 
