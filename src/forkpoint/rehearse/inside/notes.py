@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from forkpoint.rehearse.listening import GeneratorFacts, InsideRank, Listener, LoaderFacts, Watched
 from forkpoint.rehearse.model import NOTED_STEPS, OLDER, CodeSite, RankUses, Use, UseKind, write_value
-from forkpoint.rehearse.perturbations.samples import differ_in_size
+from forkpoint.rehearse.perturbations.samples import SLICE, differ_in_size, is_batch
 
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
@@ -178,6 +178,16 @@ class Notes(Listener):
         note.values.append(0.0)
         first: list[Any] = []
         return Watched(items, lambda item: self._take_item(note, first, item), lambda: self._end_items(note, first))
+
+    def taken(self, site: CodeSite, items: list[Any]) -> list[Any]:
+        """Like the items of a generator that are batches of samples, of which only the first is compared between ranks."""
+        if is_batch(items):
+            note = self._note(UseKind.GENERATOR, site, SLICE)
+            if note is not None:
+                note.values = [float(note.count)]
+                if note.count == 1:
+                    note.facts = {"by_data": "0", "uneven": "1", "content": str(fingerprint([self._plainly(items)]))}
+        return items
 
     def _take_item(self, note: _Note, first: list[Any], item: Any) -> None:
         note.values[-1] += 1
