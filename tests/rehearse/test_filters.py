@@ -12,7 +12,8 @@ from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.user_code import open_filters
 from forkpoint.rehearse.listening import Listener
 from forkpoint.rehearse.model import Calm, CodeSite, RankUses, Use, UseKind
-from forkpoint.rehearse.perturbations.samples import OneSampleFewer
+from forkpoint.rehearse.perturbations.batches import OneBatchFewer
+from forkpoint.rehearse.perturbations.samples import SLICE, OneSampleFewer, SmallSamples, is_batch
 from looping import for_each
 
 SOURCE = """import torch.distributed as dist
@@ -88,7 +89,7 @@ def once(row):
 
 class Shortens(Listener):
     def __init__(self):
-        self.heard = []
+        self.heard, self.parts = [], []
 
     def kept(self, site, values):
         self.heard.append(site.line)
@@ -103,6 +104,10 @@ class Shortens(Listener):
         self.heard.append(site.line)
         return slice(0)
 
+    def taken(self, site, items):
+        self.parts.append((site.line, items))
+        return items
+
 
 class Mask:
     """As a tensor of truth values."""
@@ -112,12 +117,18 @@ class Mask:
 def program(tmp_path, monkeypatch):
     """The names of a user's module, and who heard what was filtered."""
     monkeypatch.setattr(SourceFileLoader, "get_code", SourceFileLoader.get_code)
-    for name in ("__forkpoint_kept__", "__forkpoint_each__", "__forkpoint_item__", "__forkpoint_yielding__"):
+    for name in (
+        "__forkpoint_kept__",
+        "__forkpoint_each__",
+        "__forkpoint_item__",
+        "__forkpoint_yielding__",
+        "__forkpoint_bound__",
+    ):
         monkeypatch.setattr(builtins, name, None, raising=False)
     path = tmp_path / "prog.py"
     path.write_text(SOURCE.replace("import torch.distributed as dist", ""))
     listener = Shortens()
-    open_filters(listener, CodePlaces((str(tmp_path),)), lambda index: isinstance(index, Mask))
+    open_filters(listener, CodePlaces((str(tmp_path),)), lambda index: isinstance(index, Mask), lambda *_: None)
     names = {"Mask": Mask}
     exec(SourceFileLoader("prog", str(path)).get_code("prog"), names)
     return names, listener
@@ -190,3 +201,49 @@ def test_a_generator_counts_by_data_where_a_test_in_its_loop_decides_what_it_yie
     found = [function.name for function in ast.parse(YIELDS).body if yields_by_data(function)]
 
     assert found == ["filtered", "skipping", "packed"]
+
+
+@for_each(
+    "part, is_one",
+    [
+        ([[1, 2, 3], [4]], True),
+        ([{"text": "abc"}, {"text": "a"}], True),
+        ([[1, 2], [3, 4]], False),  # of one size
+        ([("layer", 8), ("head", 24)], False),  # names with sizes
+        (["abc", "a"], False),  # words of a command line
+        ([[1, 2, 3]], False),
+    ],
+)
+def test_a_part_of_a_list_is_a_batch_if_it_has_samples_that_differ_in_size(part, is_one):
+    assert is_batch(part) is is_one
+
+
+def sliced(*contents):
+    """The kinds of small samples for a part of a list whose first content was this on each rank."""
+    facts = [{"by_data": "0", "uneven": "1", "content": content} for content in contents]
+    use = [Use(UseKind.GENERATOR, CodeSite("train.py", 9, "main"), SLICE, 4, (4.0,), told) for told in facts]
+    calm = Calm(tuple(RankUses(n, len(use), 5, 5, (one,)) for n, one in enumerate(use)), 1.0, complete=True)
+    assert not list(OneBatchFewer.find(calm, Decisions([])))
+    return {(target.ranks, target.settings["which"]) for target in SmallSamples.find(calm, Decisions([]))}
+
+
+def test_a_batch_that_is_part_of_a_list_has_other_samples_only_where_each_rank_has_its_own():
+    assert sliced("1", "2") == {((0, 1), which) for which in ("smallest", "shorter", "largest")}
+    assert sliced("1", "1") == set()
+
+
+def test_a_part_of_a_list_is_heard_unless_it_is_the_share_of_a_rank(tmp_path, program):
+    _, listener = program
+    script = tmp_path / "parts.py"
+    script.write_text("""\
+def parts(texts, rank, step):
+    share = texts[rank * 2 : rank * 2 + 2]
+    own = texts[rank::4]
+    batch = texts[step : step + 2]
+    return share, own, batch, "abcd"[1:], texts[0]
+""")
+    names = {}
+    exec(SourceFileLoader("parts", str(script)).get_code("parts"), names)
+
+    assert names["parts"]([1, 2, 3, 4, 5], 1, 1) == ([3, 4], [2], [2, 3], "bcd", 1)
+    assert listener.parts == [(4, [2, 3])]

@@ -36,7 +36,7 @@ def rehearse(folder, *options):
 @pytest.fixture(scope="module")
 def told(folder):
     kinds = "one-batch-fewer,exception-in-try,out-of-memory,hash-seed"
-    done = rehearse(folder, "--only", kinds, "--trials", "4", "--json")
+    done = rehearse(folder, "--only", kinds, "--trials", "6", "--json")
     assert done.returncode == 1, done.stderr
     return json.loads(done.stdout)
 

@@ -9,12 +9,14 @@ import random
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import forkpoint
 from forkpoint.errors import UsageError
 from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.inside.notes import Notes
 from forkpoint.rehearse.inside.user_code import find_guarded
 from forkpoint.rehearse.listening import GeneratorFacts, InsideRank, LoaderFacts
 from forkpoint.rehearse.model import (
@@ -31,6 +33,7 @@ from forkpoint.rehearse.model import (
     TrialTarget,
     Use,
     UseKind,
+    read_value,
     write_value,
 )
 from forkpoint.rehearse.outcome import judge_trial, last_error
@@ -340,6 +343,74 @@ def test_a_program_that_reads_the_time_is_given_another_one():
         {"how": "ahead"},
         {"how": "slow"},
     ]
+
+
+@for_each(
+    "decision, line",
+    [
+        ("    if time.time() - began > 60:\n        save()\n", 5),
+        ("    print(time.time() - began)\n", 4),  # nothing is decided: where it is read most often
+    ],
+)
+def test_a_clock_goes_ahead_where_the_program_decides_by_it(tmp_path_factory, decision, line):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(f"import time\n\ndef train():\n    began = time.time()\n{decision}")
+    begins, asks = (Use(UseKind.CLOCK, CodeSite("train.py", at, "train"), "time", n) for at, n in ((4, 9), (5, 6)))
+    calm = Calm((uses(0, begins, asks), uses(1, begins, asks)), 1.0, complete=True)
+
+    ahead, slow = find_perturbation("clock").find(calm, Decisions([str(folder)]))
+
+    assert (ahead.site and ahead.site.line, slow.site) == (line, None)
+
+
+def test_the_groups_of_a_rank_are_remembered_after_the_program_has_destroyed_them(tmp_path):
+    joined = [True]
+    world = SimpleNamespace(pg_group_ranks={"mesh": {0: 0, 1: 1}, "theirs": {2: 0, 3: 1}})
+    dist = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: joined[0],
+        get_world_size=lambda: 4,
+        get_rank=lambda: 1,
+        distributed_c10d=SimpleNamespace(_world=world),
+    )
+    order = RunOrder(RunMode.CALM, str(tmp_path), ())
+    notes = Notes(InsideRank(SimpleNamespace(distributed=dist), order, lambda: 1, lambda: 0, lambda: None))
+    notes.stepped(1)
+    joined[0] = False
+    notes.write()
+
+    told = read_value(tmp_path / "uses_rank_1.json", RankUses)
+    assert told is not None
+    assert (told.world, told.groups) == (4, ((0, 1),))
+
+
+@for_each(
+    "read, disturbed",
+    [
+        (((0.0, 1.0), (0.0, 1.0), (1.0, 0.0), (1.0, 0.0)), {(0, 1), (2, 3)}),  # each group has agreed
+        (((0.0, 1.0), (0.0, 0.0), (1.0, 0.0), (1.0, 0.0)), {(0,), (2, 3)}),
+        (((0.0, 0.0), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0)), {(0,)}),  # always one value: it may be this rank's own
+    ],
+)
+def test_a_value_on_which_a_group_agrees_is_changed_for_all_of_its_members(read, disturbed):
+    site = CodeSite("train.py", 7, "main")
+    told = [uses(rank, Use(UseKind.READ, site, "bool", 2, values)) for rank, values in enumerate(read)]
+    told = [replace(one, groups=((0, 1, 2, 3), (one.rank // 2 * 2, one.rank // 2 * 2 + 1))) for one in told]
+    calm = Calm(tuple(told), 1.0, complete=True)
+    targets = find_perturbation("another-value").find(calm, Decisions(["/nowhere"]))
+
+    assert {(target.ranks[0], *target.together) for target in targets} == disturbed
+
+
+@for_each("source, last", [("names = {'a', 'b'}\n", False), ("names = ['a', 'b']\n", True)])
+def test_another_hash_seed_is_tried_after_the_others_if_the_source_has_no_sets(tmp_path_factory, source, last):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(source)
+    reads = [Use(UseKind.CLOCK, CodeSite("train.py", 1, "main"), "time", 9)]
+    calm = Calm((uses(0, *reads), uses(1, *reads)), 1.0, complete=True)
+    plan = plan_trials(calm, Decisions([str(folder)]), PERTURBATIONS, [1], 0)
+
+    assert (plan[-1].kind == "hash-seed") is last
 
 
 def test_a_loader_that_nobody_read_to_its_end_is_not_cut():

@@ -1,13 +1,17 @@
 """Taps on what a program asks, without a job: who is heard, and what it is told."""
 
+import builtins
 import datetime as dt
 import functools
+import http.client
+import json
 import os
 import resource
 import shutil
 import subprocess
 import sys
 import types
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -21,7 +25,7 @@ from torch.utils.data import DataLoader
 from forkpoint.rehearse.inside.files import FileTaps, full_answers
 from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
-from forkpoint.rehearse.inside.user_code import TryTaps, loader_facts
+from forkpoint.rehearse.inside.user_code import TryTaps, loader_facts, open_filters
 from forkpoint.rehearse.listening import Listener
 from looping import for_each
 
@@ -200,3 +204,108 @@ def test_a_step_of_an_optimizer_inside_another_is_no_step_of_its_own(monkeypatch
     inner.step()
 
     assert steps == [1, 2, 3]
+
+
+TRIED = """\
+def asks(connection):
+    try:
+        connection.request("POST", "/rows")
+    except OSError:
+        return "no answer"
+
+def refused(connection):
+    try:
+        connection.request("POST", "/rows")
+    except HTTPException:
+        return "refused"
+
+def looks_up(rows):
+    try:
+        return rows.index("a")
+    except ValueError:
+        return None
+
+def odd(connection):
+    try:
+        connection.request("POST", "/rows")
+    except ValueError:
+        return None
+
+def writes(stream):
+    try:
+        stream.write("a")
+    except OSError:
+        return "full"
+
+def formats(names):
+    try:
+        return names.format(1)
+    except OSError:
+        return None
+"""
+
+
+class Fails(Listener):
+    """Raises what is caught, and remembers where."""
+
+    def __init__(self):
+        self.heard = []
+
+    def guarded(self, site, call, catches):
+        self.heard.append((site.line, call))
+        raise catches[0]("not there")
+
+
+def test_a_method_of_a_library_fails_where_the_program_expects_an_error_of_that_library_or_of_the_system(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(SourceFileLoader, "get_code", SourceFileLoader.get_code)
+    names = {"HTTPException": http.client.HTTPException}
+    for name in ("kept", "each", "item", "yielding", "bound", "slice"):
+        monkeypatch.setattr(builtins, f"__forkpoint_{name}__", None, raising=False)
+    script = tmp_path / "prog.py"
+    script.write_text(TRIED)
+    listener, places = Fails(), CodePlaces((str(tmp_path),))
+    open_filters(listener, places, lambda _: False, TryTaps(places, listener).tell_method)
+    exec(SourceFileLoader("prog", str(script)).get_code("prog"), names)
+
+    class Connection(http.client.HTTPConnection):
+        def request(self, *_):
+            return None
+
+    Connection.__module__ = "http.client"
+    connection = Connection("localhost")
+
+    assert (names["asks"](connection), names["refused"](connection)) == ("no answer", "refused")
+    assert names["odd"](connection) is None
+    assert (names["looks_up"](["a"]), names["formats"]("{}")) == (0, "1")
+    with (tmp_path / "rows").open("w") as stream:
+        assert names["writes"](stream) == "full"
+    assert listener.heard == [(3, "request"), (9, "request"), (27, "write")]
+
+
+def test_a_function_that_only_computes_has_no_error_of_the_system(tmp_path):
+    script = tmp_path / "prog.py"
+    script.write_text("""\
+def shows(value):
+    try:
+        return guarded(value)
+    except OSError:
+        return "full"
+
+def counts(value):
+    try:
+        return guarded(value)
+    except ValueError:
+        return "no number"
+""")
+    listener, places = Fails(), CodePlaces((str(tmp_path),))
+    trying = TryTaps(places, listener)
+    names = {"guarded": trying._guarded(int, "int")}
+    exec(compile(script.read_text(), str(script), "exec"), names)
+
+    assert (names["shows"]("1"), names["counts"]("1")) == (1, "no number")
+    names["guarded"] = trying._guarded(json.dumps, "dumps")
+    assert names["shows"]("1") == '"1"'
+    names["guarded"] = trying._guarded(json.load, "load")
+    assert names["shows"](None) == "full"

@@ -21,6 +21,7 @@ _SPELLED: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.NotEq: ("!=", "!="),
 }
 """And with the sides exchanged."""
+_SETS = frozenset({"set", "frozenset", "hash"})
 _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -75,9 +76,23 @@ class Decisions:
         reach = self._analysis.communication.reach
         return bool(here) and not any(map(asks_for_rank, here)) and not any(reach(call, function) for call in calls)
 
+    def has_sets(self) -> bool:
+        """The source makes a set or asks for a hash, so another hash seed can change what it does."""
+        return any(map(_hashes, (node for module in self._program.modules.values() for node in ast.walk(module.tree))))
+
     def _at(self, site: CodeSite) -> Function | None:
         module = self._program.module_at(site.file)
         return module.function_at(site.line) if module else None
+
+
+def _hashes(node: ast.AST) -> bool:
+    """A set, also of the keys of two dictionaries (`a.keys() - b.keys()`)."""
+    if isinstance(node, ast.Call):
+        return last_word(node.func) in _SETS
+    keys = isinstance(node, ast.BinOp) and any(
+        isinstance(n, ast.Call) and last_word(n.func) == "keys" for n in (node.left, node.right)
+    )
+    return keys or isinstance(node, ast.Set | ast.SetComp)
 
 
 def _own_statements(function: Function) -> Iterator[ast.AST]:

@@ -87,6 +87,11 @@ class Listener:
         del site
         return mask
 
+    def taken(self, site: CodeSite, items: list[Any]) -> list[Any]:
+        """A part of a list, `x[a:b]`: it may be a batch of samples. Returns the list to use."""
+        del site
+        return items
+
     def clock(self, site: CodeSite, name: str, value: float) -> float:
         del site, name
         return value

@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol
 
-_ENTRY: Final = struct.Struct("<II")
-"""File number, line. The first entry has the number of entries."""
+_ENTRY: Final = struct.Struct("<III")
+"""File number, line, and what a loop gave to its body there (0: nothing). The first entry has the number of entries."""
 _MARK: Final = (0xFFFFFFFF, 0)
 _MOST: Final = 100_000
 
@@ -49,11 +49,11 @@ class PathFile:
             self._names.write_text("\n".join(self._files), encoding="utf-8")
         return self._files[file]
 
-    def add(self, number: int, line: int) -> None:
+    def add(self, number: int, line: int, item: int = 0) -> None:
         if self._count < _MOST:
             self._count += 1
-            _ENTRY.pack_into(self._map, self._count * _ENTRY.size, number, line)
-            _ENTRY.pack_into(self._map, 0, self._count, 0)
+            _ENTRY.pack_into(self._map, self._count * _ENTRY.size, number, line, item)
+            _ENTRY.pack_into(self._map, 0, self._count, 0, 0)
 
     def mark(self) -> None:
         """Marks where the perturbation took effect."""
@@ -62,6 +62,8 @@ class PathFile:
 
 Line = tuple[str, int]
 """File and line."""
+LineItem = tuple[Line, int]
+"""The first line of a loop's body, and a number for what the loop gave to it."""
 
 
 class Quiet(Protocol):
@@ -211,7 +213,22 @@ def _same_place(before: list[tuple[str, int]], theirs: list[tuple[str, int]]) ->
     return places[seen - 1] + 1 if len(places) >= seen else None
 
 
+def read_items(folder: Path, rank: int) -> tuple[list[LineItem], list[LineItem]]:
+    """Before and after the rank was disturbed; the second list is empty if it was not."""
+    names, entries = _read_entries(folder, rank)
+    marked = next((at for at, entry in enumerate(entries) if entry[:2] == _MARK), len(entries))
+    before, after = (
+        [((names[n], line), item) for n, line, item in part if item] for part in (entries[:marked], entries[marked:])
+    )
+    return before, after
+
+
 def _read(folder: Path, rank: int) -> tuple[list[str], list[tuple[int, int]]]:
+    names, entries = _read_entries(folder, rank)
+    return names, [(number, line) for number, line, _ in entries]
+
+
+def _read_entries(folder: Path, rank: int) -> tuple[list[str], list[tuple[int, int, int]]]:
     try:
         data = (folder / f"path_rank_{rank}").read_bytes()
         names = (folder / f"path_rank_{rank}.names").read_text(encoding="utf-8").split("\n")

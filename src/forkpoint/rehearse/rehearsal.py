@@ -263,14 +263,21 @@ def plan_trials(
     calm: Calm, decisions: Decisions, perturbations: Sequence[type[Disturbance]], ranks: Sequence[int] | None, seed: int
 ) -> tuple[Trial, ...]:
     """First one rank for each target, kind by kind in turn; then the other ranks. Trials that need a new process take as long as
-    a few others, so for the other ranks they come last.
+    a few others, so for the other ranks they come last, and for the first after its other trials if the source has no sets.
     """
     chosen = tuple(ranks) if ranks is not None else choose_ranks(calm)
     rounds = [[*_in_turn(calm, decisions, perturbations, chosen, turn)] for turn in range(len(chosen))]
     trials: list[Trial] = []
     tried: Counter[str] = Counter()
     planned = [(turn, *item) for turn, items in enumerate(rounds) for item in items]
-    for turn, kind, rank, target in sorted(planned, key=lambda item: item[0] > 0 and HASH_SEED in item[3].settings):
+
+    def stage(item: tuple[int, str, int, TrialTarget]) -> int:
+        turn, _, _, target = item
+        if HASH_SEED not in target.settings:
+            return 2 * (turn > 0)
+        return 3 if turn else int(not decisions.has_sets())
+
+    for turn, kind, rank, target in sorted(planned, key=stage):
         luck = random.Random(f"{seed}/{kind}/{target.site}/{target.label}/{rank}")  # noqa: S311 replayed, not secret
         moment = choose_moment(target, luck, early=(turn == 0) != calm.is_short, phase=tried[kind])
         trials.append(Trial(len(trials) + 1, kind, rank, target, moment, seed))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forkpoint.rehearse.decisions import asks_for_rank
+from forkpoint.rehearse.loops import SEEN, find_reordered, with_order
 from forkpoint.rehearse.model import (
     RESUMED,
     Calm,
@@ -36,8 +37,6 @@ from forkpoint.source.value import NO_REASONS
 _LEAST_STALL_S: Final = 8.0
 _START_S: Final = 180.0
 """Time for four processes to import torch on a busy machine."""
-_SEEN: Final = 0.85
-"""Confidence: recorded facts show it directly (docs/decisions/0005)."""
 _PATIENCE: Final = 3.0
 """Times the longest pause of the calm run."""
 
@@ -82,6 +81,9 @@ def run_trial(trial: Trial, stage: Stage) -> TrialResult:
                 apart=None not in stopped and stopped[0] != stopped[1],
             )
             result = with_fork(replace(result, fork=fork), paths, analysis, roots=[str(place.work)])
+        elif result.verdict is not None and result.verdict["cause"] in _OF_PATHS:
+            loop = find_reordered(place.told, trial.rank, other, analyse(read_program([str(place.work)])))
+            result = with_order(result, loop, other, str(place.work)) if loop is not None else result
         if result.verdict is not None and stage.keep is not None:
             result = replace(result, evidence=str(_keep(trial, ended, place, stage.keep)))
         return result
@@ -228,7 +230,7 @@ def _with_path(verdict: dict[str, Any], result: TrialResult, fork: Fork) -> dict
         **verdict,
         "cause": "divergent-path",
         "suspects": [*result.trial.ranks],
-        "confidence": _SEEN,
+        "confidence": SEEN,
         "action": "fix-code",
         "summary": f"Rank {rank} took another path at {seen.file}:{seen.line}{effect}: {why}.",
         "sites": [site, *verdict["sites"]],

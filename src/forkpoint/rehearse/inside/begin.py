@@ -15,6 +15,7 @@ from forkpoint.guard import start as start_guard
 from forkpoint.guard.recorder import TorchRecorder, find_groups
 from forkpoint.guard.settings import read_settings
 from forkpoint.model.world import ProcessGroup
+from forkpoint.rehearse.inside.loop_items import LoopItems
 from forkpoint.rehearse.inside.notes import Notes
 from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
@@ -139,12 +140,13 @@ class _Rank:
 
 def follow(path: PathFile, places: CodePlaces) -> None:
     """Also follows frames that are already running: the training loop may be one of them."""
+    loops = LoopItems()
 
     def local(frame: FrameType, event: str, _arg: Any) -> Any:
         if event == "line":
             site = places.at(frame)
             if site is not None:
-                path.add(path.number_of(site.file), site.line)
+                path.add(path.number_of(site.file), site.line, loops.item(frame))
         return local
 
     def entered(frame: FrameType, _event: str, _arg: Any) -> Any:

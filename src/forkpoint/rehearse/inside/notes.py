@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from forkpoint.rehearse.listening import GeneratorFacts, InsideRank, Listener, LoaderFacts, Watched
 from forkpoint.rehearse.model import NOTED_STEPS, OLDER, CodeSite, RankUses, Use, UseKind, write_value
-from forkpoint.rehearse.perturbations.samples import differ_in_size
+from forkpoint.rehearse.perturbations.samples import SLICE, differ_in_size, is_batch
 
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
@@ -52,6 +52,7 @@ class Notes(Listener):
         self._steps = 0
         self._last = time.monotonic()
         self._pause_s = 0.0
+        self._world, self._groups = 0, tuple[tuple[int, ...], ...]()
         self._pid = os.getpid()
         self._worker = ""
         """The end of the name of this process' notes, if it is a worker of a loader."""
@@ -145,6 +146,8 @@ class Notes(Listener):
         self._steps = number
         now = time.monotonic()
         self._pause_s, self._last = max(self._pause_s, now - self._last), now
+        if number in (1, NOTED_STEPS):
+            self._look_at_groups()
         if number == NOTED_STEPS and self.after_first_steps is not None:
             self.after_first_steps()
 
@@ -178,6 +181,16 @@ class Notes(Listener):
         note.values.append(0.0)
         first: list[Any] = []
         return Watched(items, lambda item: self._take_item(note, first, item), lambda: self._end_items(note, first))
+
+    def taken(self, site: CodeSite, items: list[Any]) -> list[Any]:
+        """Like the items of a generator that are batches of samples, of which only the first is compared between ranks."""
+        if is_batch(items):
+            note = self._note(UseKind.GENERATOR, site, SLICE)
+            if note is not None:
+                note.values = [float(note.count)]
+                if note.count == 1:
+                    note.facts = {"by_data": "0", "uneven": "1", "content": str(fingerprint([self._plainly(items)]))}
+        return items
 
     def _take_item(self, note: _Note, first: list[Any], item: Any) -> None:
         note.values[-1] += 1
@@ -274,17 +287,24 @@ class Notes(Listener):
         rank = self.inside.rank()
         if rank is None or (os.getpid() != self._pid and not self._worker):
             return
+        self._look_at_groups()
         told = RankUses(
             rank=rank,
-            world=self.inside.torch.distributed.get_world_size() if _is_joined(self.inside.torch) else 0,
+            world=self._world,
             steps=self._steps,
             batches=self._batches,
             uses=tuple(self._uses()) if self._worker else (*self._uses(), *_handled_signals()),
-            groups=_groups(self.inside.torch),
+            groups=self._groups,
             longest_pause_s=self._pause_s,
             cpu_s=time.process_time(),
         )
         write_value(Path(self.inside.order.folder) / f"uses_rank_{rank}{self._worker}.json", told)
+
+    def _look_at_groups(self) -> None:
+        """Those of before are kept: at its end, a program has destroyed its groups."""
+        torch = self.inside.torch
+        if _is_joined(torch):
+            self._world, self._groups = torch.distributed.get_world_size(), _groups(torch)
 
     def _uses(self) -> Iterator[Use]:
         for (kind, site, what), note in list(self._notes.items()):
@@ -340,4 +360,6 @@ def _groups(torch: Any) -> tuple[tuple[int, ...], ...]:
     if not _is_joined(torch):
         return ()
     world = torch.distributed.distributed_c10d._world  # noqa: SLF001 the only list of groups there is
-    return tuple(sorted({tuple(ranks) for ranks in map(list, world.pg_group_ranks.values())}))
+    found = {tuple(ranks) for ranks in map(list, world.pg_group_ranks.values())}
+    own = torch.distributed.get_rank()
+    return tuple(sorted(ranks for ranks in found if own in ranks))  # a mesh lists those of others, too

@@ -69,7 +69,7 @@ class Taps:
         self._open_training()
         FileTaps(self._listener, self._places).open(self.swap)
         WaitingTaps(self._listener, self._places).open(self.swap)
-        open_filters(self._listener, self._places, _is_mask)
+        open_filters(self._listener, self._places, _is_mask, self._trying.tell_method)
 
     # ------------------------------------------------------------------------------------------------------ swapping
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch.utils.data
 
-from forkpoint.rehearse.decisions import is_generator, tests_of_list, tests_of_loop, yields_by_data
+from forkpoint.rehearse.decisions import asks_for_rank, is_generator, tests_of_list, tests_of_loop, yields_by_data
 from forkpoint.rehearse.inside.places import CodePlaces, user_modules
 from forkpoint.rehearse.listening import GeneratorFacts, Listener, LoaderFacts
 
@@ -29,12 +29,20 @@ _KEPT: Final = "__forkpoint_kept__"
 _EACH: Final = "__forkpoint_each__"
 _ITEM: Final = "__forkpoint_item__"
 _YIELDING: Final = "__forkpoint_yielding__"
+_BOUND: Final = "__forkpoint_bound__"
+_SLICE: Final = "__forkpoint_slice__"
 
 _frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 
 
-def open_filters(listener: Listener, places: CodePlaces, is_mask: Callable[[Any], bool]) -> None:
-    """Installs the taps for modules that are loaded from now on. `is_mask`: of tensors."""
+def open_filters(
+    listener: Listener, places: CodePlaces, is_mask: Callable[[Any], bool], tell_try: Callable[[FrameType, Any], None]
+) -> None:
+    """Installs the taps for modules that are loaded from now on. `is_mask`: of tensors. `tell_try`: gets methods called in a `try`."""
+
+    def bound(method: Any) -> Any:
+        tell_try(_frame(1), method)
+        return method
 
     def kept(values: list[Any]) -> list[Any]:
         site = places.at(_frame(1))
@@ -58,14 +66,9 @@ def open_filters(listener: Listener, places: CodePlaces, is_mask: Callable[[Any]
 
         return around
 
-    def item(values: Any, index: Any) -> Any:
-        site = places.at(_frame(1)) if is_mask(index) else None
-        return values[index if site is None else listener.selecting(site, index)]
-
-    setattr(builtins, _ITEM, item)
-    setattr(builtins, _YIELDING, yielding)
-    setattr(builtins, _KEPT, kept)
-    setattr(builtins, _EACH, each)
+    taps = {_BOUND: bound, _YIELDING: yielding, _KEPT: kept, _EACH: each, **_reading(listener, places, is_mask)}
+    for name, tap in taps.items():
+        setattr(builtins, name, tap)
     original = SourceFileLoader.get_code
 
     def get_code(loader: SourceFileLoader, fullname: str) -> Any:
@@ -78,16 +81,46 @@ def open_filters(listener: Listener, places: CodePlaces, is_mask: Callable[[Any]
     kind.get_code = get_code
 
 
+def _reading(listener: Listener, places: CodePlaces, is_mask: Callable[[Any], bool]) -> dict[str, Callable[..., Any]]:
+    """The taps on `x[...]`."""
+
+    def item(values: Any, index: Any) -> Any:
+        site = places.at(_frame(1)) if is_mask(index) else None
+        return values[index if site is None else listener.selecting(site, index)]
+
+    def part(values: Any, *ends: Any) -> Any:
+        taken = values[slice(*ends)]
+        site = places.at(_frame(1)) if type(taken) is list else None
+        return taken if site is None else listener.taken(site, taken)
+
+    return {_ITEM: item, _SLICE: part}
+
+
 class _Around(ast.NodeTransformer):
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
         self.generic_visit(node)
         return _called(_KEPT, node) if tests_of_list(node) else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """`x[mask]`: whatever is read by an index that may be a mask."""
+        """`x[mask]`: whatever is read by an index that may be a mask. `x[a:b]`: perhaps a batch, unless it is the rank's share."""
         self.generic_visit(node)
+        if isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load) and not asks_for_rank([node]):
+            ends = (
+                end or ast.copy_location(ast.Constant(None), node)
+                for end in (node.slice.lower, node.slice.upper, node.slice.step)
+            )
+            return _called(_SLICE, node.value, *ends)
         never = isinstance(node.slice, ast.Slice | ast.Tuple | ast.Constant | ast.JoinedStr)
         return node if never or not isinstance(node.ctx, ast.Load) else _called(_ITEM, node.value, node.slice)
+
+    def visit_Try(self, node: ast.Try) -> ast.Try:
+        """`a.method()` in its body: the object may belong to a library."""
+        if node.handlers:
+            for call in find_guarded_calls(ast.Module([node], [])):
+                if isinstance(call.func, ast.Attribute) and isinstance(call.func.ctx, ast.Load):
+                    call.func = _called(_BOUND, call.func)
+        self.generic_visit(node)
+        return node
 
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
@@ -117,17 +150,53 @@ _CONTROL: Final = frozenset({"StopIteration", "StopAsyncIteration", "KeyboardInt
 """Caught to end a loop, to exit, or to detect what is installed: not failures that could hit one rank."""
 
 _PATH_READS: Final = ("open", "read_bytes", "read_text")
+_COMPUTING: Final = ("builtins", "math", "re", "copy")
+"""Their functions (`repr`, `re.match`) ask nothing of the operating system; `open` is of another module."""
+_FORMATS: Final = ("json", "pickle", "_pickle")
+"""The same for those of their functions that work on text in memory."""
+_NOT_OUTSIDE: Final = (
+    "builtins",
+    "torch",
+    "numpy",
+    "collections",
+    "pathlib",
+    "threading",
+    "_thread",
+    "logging",
+    "forkpoint",
+)
+"""Objects of these have no connection, process or file that could fail by itself; open files and paths have taps of their own."""
 
 
 class TryTaps:
     def __init__(self, places: CodePlaces, listener: Listener) -> None:
         self._places, self._listener, self._tries = places, listener, TryTable()
 
-    def tell(self, frame: Any, call: str) -> None:
+    def tell(self, frame: Any, call: str, *, computes: bool = False) -> None:
+        """`computes`: it asks nothing of the operating system."""
         site = self._places.at(frame)
         catches = self._tries.catches(frame) if site is not None else ()
+        if computes:
+            catches = tuple(kind for kind in catches if not issubclass(kind, OSError))
         if site is not None and catches:
             self._listener.guarded(site, call, catches)
+
+    def tell_method(self, frame: Any, method: Any) -> None:
+        """Of an object that belongs to a library, if the `try` is for errors of that library, or of the operating system."""
+        owner = type(getattr(method, "__self__", None))
+        where, at = owner.__module__, self._places.at(frame)
+        if at is None or where.startswith(_NOT_OUTSIDE) or self._is_tapped(owner, method):
+            return
+        library = where.partition(".")[0]
+        named = [kind for kind in self._tries.catches(frame) if issubclass(kind, OSError) or _library(kind) == library]
+        if named:
+            self._listener.guarded(at, method.__name__, tuple(named))
+
+    def _is_tapped(self, owner: type, method: Any) -> bool:
+        """It is the user's own, or already has a tap."""
+        file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+        mine = isinstance(file, str) and self._places.is_own(file)
+        return mine or owner in (type(sys), type) or getattr(method, "_rehearsed", False)
 
     def tap(self, module: Any) -> None:
         wanted = {name for call in find_guarded_calls(parse(module.__file__)) if (name := dotted(call.func))}
@@ -167,13 +236,20 @@ class TryTaps:
         if getattr(function, "_rehearsed", False):
             return function
 
+        where = getattr(function, "__module__", None) or ""
+        computes = where in _COMPUTING or (where in _FORMATS and name in ("dumps", "loads"))
+
         @functools.wraps(function)
         def guarded(*args: Any, **named: Any) -> Any:
-            self.tell(_frame(1), name)
+            self.tell(_frame(1), name, computes=computes)
             return function(*args, **named)
 
         guarded._rehearsed = True  # type: ignore[attr-defined] # noqa: SLF001 our own mark
         return guarded
+
+
+def _library(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

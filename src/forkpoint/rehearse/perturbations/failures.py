@@ -33,7 +33,8 @@ class ExceptionInTry(WorkerDisturbance):
 
     When it can happen
         At a call where the program expects it: somebody wrote the handler. Handlers of `StopIteration`,
-        `KeyboardInterrupt` and missing modules are left alone, and so are calls that communicate.
+        `KeyboardInterrupt` and missing modules are left alone, and so are calls that communicate. A method of a library's object
+        raises only errors of that library or of the operating system; a function that only computes (`repr`) none of the latter.
 
     A healthy program
         Raises on all ranks, tells all ranks before it takes another path, or does something in the handler that no other rank

@@ -15,6 +15,8 @@ from forkpoint.rehearse.perturbation import Disturbance
 from forkpoint.rehearse.perturbations.batches import own_loaders
 
 _LEAST: Final = 16
+SLICE: Final = "slice"
+"""What `Use.what` says of a part of a list."""
 
 
 class OneSampleFewer(Disturbance):
@@ -101,7 +103,7 @@ class SmallSamples(Disturbance):
     When it can happen
         Where the program's own collate function makes batches of samples that differ in size, or where batches have rows of integers
         (tokens, masks) with different numbers of zeros. And where a generator of the program yields lists of samples (records, tokens)
-        that differ in size; there, the sample comes from the same list.
+        that differ in size, or the program takes such a part of a list (`samples[a:b]`); there, the sample comes from the same list.
 
     A healthy program
         Pads to a length that is the same on all ranks, exchanges sizes before data, and calls every part of the model in every step.
@@ -126,6 +128,12 @@ class SmallSamples(Disturbance):
 
     def generated(self, site: CodeSite, facts: GeneratorFacts, items: Iterator[Any]) -> Iterator[Any]:
         return Passed(items, self._exchanged_lists(site, items)) if self.is_here(site, facts.what) else items
+
+    def taken(self, site: CodeSite, items: list[Any]) -> list[Any]:
+        if not self.is_here(site, SLICE) or not is_batch(items) or not self.is_now():
+            return items
+        self._say_made(site)
+        return [self._choose(items)] * len(items)
 
     def _exchanged_lists(self, site: CodeSite, items: Iterator[Any]) -> Iterator[Any]:
         """A generator makes its batches by itself: only the samples of the chosen one are known."""
@@ -224,6 +232,11 @@ def differ_in_size(item: Any) -> bool:
     """
     samples = cast("list[Any]", item) if isinstance(item, list) else []
     return len(samples) > 1 and all(map(_is_sample, samples)) and len(set(map(_measure, samples))) > 1
+
+
+def is_batch(part: list[Any]) -> bool:
+    """A part of a list of samples (tokens, records) that differ in size. Tuples may be anything, as names with sizes."""
+    return differ_in_size(part) and all(isinstance(sample, (list, Mapping)) or _is_row(sample) for sample in part)
 
 
 def _is_sample(value: Any) -> bool:

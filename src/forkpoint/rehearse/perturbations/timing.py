@@ -130,7 +130,7 @@ class ClockDiffers(Disturbance):
     """One rank's clock is ahead by hours, or its time passes more slowly.
 
     What it does
-        From the chosen read on, the user's code on the chosen rank sees a clock (`time.time`, `monotonic`,
+        From the chosen read on (for a clock that is ahead: a read for a decision), the user's code on the chosen rank sees a clock (`time.time`, `monotonic`,
         `perf_counter`, `datetime.now`) that is six hours ahead, or one that runs at a tenth of the speed. Libraries see the
         right time.
 
@@ -149,21 +149,25 @@ class ClockDiffers(Disturbance):
     otherwise = "the program reads no clock"
 
     @staticmethod
-    def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
-        """One target for all places: a rank has one clock, which is wrong everywhere from one moment on."""
+    def find(calm: Calm, decisions: Decisions) -> Iterator[TrialTarget]:
+        """One target for all places: a rank has one clock, which is wrong everywhere from one moment on. It goes ahead where it is
+        read for a decision, or else where it is read most often: a jump where an interval begins makes no interval longer.
+        """
         found = [target for _, target in targets_of(calm, UseKind.CLOCK)]
         if found:
             ranks = tuple(sorted({rank for target in found for rank in target.ranks}))
             often = sum(target.occurrences for target in found)
-            for how in ("ahead", "slow"):
-                yield TrialTarget(None, ranks, "", often, {"how": how}, label=how)
+            decides = max(found, key=lambda t: (t.site is not None and decisions.is_local(t.site), t.occurrences))
+            yield replace(decides, what="", settings={"how": "ahead"}, label="ahead")
+            yield TrialTarget(None, ranks, "", often, {"how": "slow"}, label="slow")
 
     def __init__(self, inside: InsideRank) -> None:
         super().__init__(inside)
         self._since: dict[str, float] = {}
 
     def clock(self, site: CodeSite, name: str, value: float) -> float:
-        if not self.is_here(None) or not self.is_due():
+        begun = self.is_here(self.trial.target.site if self._told else site) and (self._told or self.is_due())
+        if not begun:
             return value
         if self.settings["how"] == "ahead":
             self.say("its clock was six hours ahead", site)

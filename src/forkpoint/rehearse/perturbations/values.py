@@ -35,8 +35,8 @@ class AnotherValue(Disturbance):
 
     When it can happen
         Only to values that are local to a rank: they differed between ranks in the calm run, only some ranks read them, or the
-        source shows why they can differ. An integer is changed only if the source compares it: it may be a size, which must match
-        its tensor.
+        source shows why they can differ. If the members of a process group always read the same, it is changed for all of them.
+        An integer is changed only if the source compares it: it may be a size, which must match its tensor.
 
     A healthy program
         Reduces the value over all ranks before it decides, or lets one rank decide and broadcasts the decision.
@@ -52,8 +52,12 @@ class AnotherValue(Disturbance):
             if not first.site.file or not (len(by_rank) < calm.world or _is_local(list(by_rank.values()), decisions)):
                 continue
             often = min(use.count for use in by_rank.values())
-            target = TrialTarget(first.site, tuple(sorted(by_rank)), first.what, often)
-            yield from _changes(first, target, decisions)
+            agreed = _agreed_in(by_rank, calm)
+            alone = tuple(sorted(set(by_rank).difference(*agreed)))
+            target = TrialTarget(first.site, alone, first.what, often)
+            told = [replace(target, ranks=group[:1], together=group[1:]) for group in agreed]
+            for one in [target, *told] if alone else told:
+                yield from _changes(first, one, decisions)
 
     def read(self, site: CodeSite, how: str, value: Any) -> Any:
         to = self.settings["to"]
@@ -85,6 +89,20 @@ def _is_local(uses: list[Use], decisions: Decisions) -> bool:
     site = uses[0].site
     compared = [replace(site, line=bound.line) for bound in decisions.thresholds(site)]
     return differs or any(decisions.is_local(place) for place in (site, *compared))
+
+
+def _agreed_in(by_rank: dict[int, Use], calm: Calm) -> list[tuple[int, ...]]:
+    """Process groups whose members always read the same values, which were not always one value: they have agreed on it, or compute
+    the same (a tensor-parallel group), so it cannot differ between them.
+    """
+    groups = {group for told in calm.ranks for group in told.groups if 1 < len(group) < calm.world}
+    found: list[tuple[int, ...]] = []
+    for group in sorted(groups, key=lambda group: (-len(group), group)):
+        read = {by_rank[rank].values if rank in by_rank else () for rank in group}
+        values = next(iter(read))
+        if len(read) == 1 and len(set(values)) > 1 and not any(set(group) & set(other) for other in found):
+            found.append(group)
+    return found
 
 
 def _changes(use: Use, target: TrialTarget, decisions: Decisions) -> Iterator[TrialTarget]:
