@@ -350,10 +350,8 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     """
     if (worked := find_worked_on(incident)) and worked.retries:
         who, was = name_ranks(worked.ranks), verb(worked.ranks, "was", "were")
-        tries = (
-            f"{who} {was} still trying the same thing again {worked.seconds} s after the last line of {worked.waited}"
-        )
-        gave_up = f"{tries}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
+        late = f"{worked.seconds} s after the last line of {worked.waited}"
+        gave_up = f"{who} {was} still trying the same thing again {late}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
         plain = f"{plain_ranks(worked.ranks)} kept trying the same thing again while {worked.waited} waited and gave up"
         finding = replace(_finding(worked.ranks, [], incident), summary=gave_up, evidence=worked.evidence)
         yield replace(finding, headlines=with_endings(plain, f" after {worked.timeout_ms / 1000:g} s"))
