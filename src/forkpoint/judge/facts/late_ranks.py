@@ -144,10 +144,9 @@ def _worked_alone(rank: int, others: set[int], incident: Incident) -> int:
 
 
 def worked_on_instead(divergence: Divergence, incident: Incident) -> bool:
-    """Some wait in a call that no dump shows these ranks to have made, and their logs show them at work meanwhile."""
-    worked = find_worked_on(incident) if divergence.how is PartingKind.ABSENCE and divergence.shift is None else None
-    missed = {*divergence.unknown, *divergence.odd}
-    return worked is not None and set(divergence.odd) <= set(worked.ranks) <= missed
+    """Some wait in a call, and the logs of ranks without a dump show them at work meanwhile."""
+    worked = find_worked_on(incident) if divergence.how is PartingKind.ABSENCE and not divergence.odd else None
+    return worked is not None and set(worked.ranks) <= set(divergence.unknown)
 
 
 def _later_by(ranks: Sequence[int], others: Sequence[int], incident: Incident) -> int | None:
