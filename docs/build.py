@@ -288,14 +288,8 @@ def render_scored() -> str:
 
 
 def _strangers() -> str:
-    head = [
-        "incidents",
-        "right at first sight",
-        "right cause, nobody named",
-        "undecided (truth in the first two readings)",
-    ]
-    rows = tomllib.loads((DOCS / "strangers.toml").read_text())["set"]
-    return _table([*head, "another cause", "an innocent named", "right since"], [row.values() for row in rows]).rstrip()
+    told = tomllib.loads((DOCS / "strangers.toml").read_text())
+    return _table(told["columns"], [row.values() for row in told["set"]]).rstrip()
 
 
 def _numbers(scores: Sequence[Score]) -> str:

@@ -103,3 +103,29 @@ def test_a_job_whose_checksums_part_is_not_called_well_because_it_ran_to_its_end
     verdict = diagnose(tmp_path, files)
 
     assert (verdict.cause, verdict.suspects) == (Cause.SILENT_CORRUPTION, (2,))
+
+
+def epochs(weights: dict[int, list[float]]) -> dict[str, str]:
+    """Nothing else is printed. By rank: what differs from the others' weights after each epoch."""
+    return {
+        f"log_rank_{rank}.txt": "".join(
+            f"rank={rank} epoch={epoch} |w|={5.8 + weights.get(rank, [0.0] * 4)[epoch] + epoch / 1000:.5f}\n"
+            for epoch in range(4)
+        )
+        + "training finished\n"
+        for rank in range(4)
+    }
+
+
+@for_each(
+    "what, files, suspects",
+    [
+        ("one parts after the first epoch", epochs({2: [0.0, 0.1, 0.2, 0.3]}), (2,)),
+        ("it comes back", epochs({2: [0.0, 0.1, 0.0, 0.3]}), ()),
+        ("they were never equal", epochs({2: [0.1, 0.1, 0.2, 0.3]}), ()),
+    ],
+)
+def test_a_rank_whose_weights_were_those_of_all_and_then_never_again_is_odd(
+    tmp_path: Path, what: str, files: dict[str, str], suspects: tuple[int, ...]
+) -> None:
+    assert diagnose(tmp_path / what, files).suspects == suspects

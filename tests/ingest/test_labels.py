@@ -40,10 +40,11 @@ def steps(form: str, turns: tuple[int, ...] = TURNS) -> list[str]:
         "2026-11-19 23:19:35,990 stage{rank} | step {step} 0.062s",
         "[23:32:46][trainer-{rank}] step {step} loss 2.08",
         "00:20:35 stage{rank} step {step} gnorm 0.573",
+        "00:59:36 | INFO     | ctr:fit:84 - rank={rank} epoch={step} |w|=5.870620",
         "1795132127.86 {rank}/4 step {step} loss 22.174",
         '{{"ts": 1795130684.68, "rank": {rank}, "event": "step", "step": {step}}}',
     ],
-    ids=["a logger for each", "in brackets", "a word", "of how many", "JSON"],
+    ids=["a logger for each", "in brackets", "a word", "fields", "of how many", "JSON"],
 )
 def test_what_every_line_calls_its_rank_says_who_printed_it(tmp_path: Path, form: str) -> None:
     capture = console(tmp_path, steps(form))

@@ -28,10 +28,10 @@ _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
 _CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{0,2}(\d{1,7})\b")
 _OWN_WORD = re.compile(
-    rf"{STAMP}{LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?(?:[Rr]ank|RANK)[ _:=#-]{{0,2}}(\d{{1,7}})"
-    r"(?:[\])>:|]| [|-]| (?:DEBUG|INFO|NOTICE|WARN|ERROR))"
+    rf"{STAMP}{LEVEL}(?:[\w.:<>]{{1,60}}(?::|\|| - ) ?)?[\[(<]?(?:[Rr]ank|RANK)[ _:=#-]{{0,2}}(\d{{1,7}})"
+    r"(?:[\])>:|]| [|-]| (?:DEBUG|INFO|NOTICE|WARN|ERROR)| (?=[\w|]{1,30}=))"
 )
-"""How programs start their own lines: with a time, a level, a logger, `[rank 2]` or `rank 2:`."""
+"""How programs start their own lines: with a time, a level, a logger, `[rank 2]`, `rank 2:` or `rank=2 step=4`."""
 _ABOUT = r"(?i:for|from|of|by|to|with|on|at|and|lost|missing|peer)\b"
 _BRACKETED = re.compile(
     rf"{STAMP.removesuffix('?')}{LEVEL}(?:(?!{_ABOUT})[\w.-]{{1,40}} {{1,4}}){{0,2}}"

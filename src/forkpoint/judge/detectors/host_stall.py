@@ -4,8 +4,7 @@ What it looks like
     Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
     Its stack, if there is one, is in file I/O, a lock, a loader queue or compilation. "Could not acquire GIL" in its log
     means that its main thread holds the GIL. Logs alone: all others gave up at one line, while this rank reports no failure
-    and did not print that it reached the same round, or an exception had ended one of its threads, or, by the source, no other
-    call follows its last line.
+    and did not print that it reached the same round, or a thread of it had ended, or by the source no other call comes next.
 
 Why it happens
     Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.
@@ -51,6 +50,7 @@ from forkpoint.judge.facts.late_ranks import (
     find_worked_on,
     is_quiet,
     were_alive,
+    worked_on_instead,
 )
 from forkpoint.judge.facts.own_ways import find_way_to
 from forkpoint.judge.facts.rounds import find_only_behind
@@ -103,6 +103,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield from _by_words(incident)
     elif find_came_at_last(incident) is not None:
         return
+    elif worked_on_instead(divergence, incident):
+        yield from (replace(f, divergence=replace(divergence, odd=f.suspects)) for f in _by_words(incident))
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
         odd = divergence.odd or find_behind_by_stacks(divergence, incident)
         stacks = [s for r in odd[:3] if (s := live_stack(r, incident))]
@@ -269,9 +271,9 @@ def _is_before(stack: Stack, waiting: Stack) -> bool:
 
 
 def _alone_outside(incident: Incident) -> Iterator[Finding]:
-    """All ranks but one gave up waiting at one line. That one reports no failure, and its stack is in its own code; or
-    it has no stack, and an exception had ended one of its threads, or it did not print that it reached the round in
-    which all others are, or the source shows that the others' call is the next one after its last line.
+    """All ranks but one gave up waiting at one line. That one reports no failure, and its stack is in its own code; or it has no
+    stack, and a thread of it had ended, or it did not print that it reached the round of the others, or by the source their call
+    comes next after its last line.
     """
     rank, standings = find_who_did_not_come(incident), find_standings(incident)
     others = set(incident.timeline.world) - {rank}
@@ -348,10 +350,8 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     """
     if (worked := find_worked_on(incident)) and worked.retries:
         who, was = name_ranks(worked.ranks), verb(worked.ranks, "was", "were")
-        tries = (
-            f"{who} {was} still trying the same thing again {worked.seconds} s after the last line of {worked.waited}"
-        )
-        gave_up = f"{tries}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
+        late = f"{worked.seconds} s after the last line of {worked.waited}"
+        gave_up = f"{who} {was} still trying the same thing again {late}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
         plain = f"{plain_ranks(worked.ranks)} kept trying the same thing again while {worked.waited} waited and gave up"
         finding = replace(_finding(worked.ranks, [], incident), summary=gave_up, evidence=worked.evidence)
         yield replace(finding, headlines=with_endings(plain, f" after {worked.timeout_ms / 1000:g} s"))

@@ -98,7 +98,7 @@ def _of_parted_replicas(parted: PartedReplicas, incident: Incident) -> Finding:
     plain = f"{plain_ranks(parted.ranks)} are replicas and hold different parameters from step {parted.step} on"
     if restored is None and parted.odd:
         own = f"{name_ranks(parted.odd)} {verb(parted.odd, 'prints', 'print')} another {parted.name} than the other replicas"
-        says = f"{own}, which agree, from step {parted.step} on, while all print the same {parted.agreed}"
+        says = f"{own}, which agree, from step {parted.step} on, {parted.why}"
         remedy = _hardware(f"from before step {parted.step}", parted.odd, decided=False)
         plain = f"{plain_ranks(parted.odd)} {verb(parted.odd, 'holds', 'hold')} other parameters than all other replicas from step {parted.step} on"
         finding = _finding(says, parted.odd, LIKELY, Action.INVESTIGATE, parted.evidence, remedy)

@@ -30,6 +30,7 @@ from forkpoint.judge.facts.late_ranks import (
     find_late_by_own_clock,
     find_missed,
     find_worked_on,
+    worked_on_instead,
 )
 from forkpoint.judge.facts.stragglers import find_arrivals, find_late_at_one_line
 from forkpoint.judge.telling.phrases import others, shared_call
@@ -49,6 +50,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield from _by_words(incident)
     elif (came := find_came_at_last(incident)) is not None and came.worked_longer:
         yield _came_at_last(came, divergence, incident)
+    elif worked_on_instead(divergence, incident):
+        yield from (replace(f, divergence=replace(divergence, odd=f.suspects)) for f in _by_words(incident))
     if divergence is None or divergence.how is not PartingKind.STUCK:
         return
     late = late_ranks(divergence, incident)

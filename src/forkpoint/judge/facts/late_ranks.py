@@ -143,6 +143,12 @@ def _worked_alone(rank: int, others: set[int], incident: Incident) -> int:
     return last.second - first.second if first and last and first.dated == last.dated else 0
 
 
+def worked_on_instead(divergence: Divergence, incident: Incident) -> bool:
+    """Some wait in a call, and the logs of ranks without a dump show them at work meanwhile."""
+    worked = find_worked_on(incident) if divergence.how is PartingKind.ABSENCE and not divergence.odd else None
+    return worked is not None and set(worked.ranks) <= set(divergence.unknown)
+
+
 def _later_by(ranks: Sequence[int], others: Sequence[int], incident: Incident) -> int | None:
     """Seconds from the last line of all others to the first of these ranks' last lines; None unless all are known."""
     own, theirs = ([_last_second(rank, incident) for rank in side] for side in (ranks, others))

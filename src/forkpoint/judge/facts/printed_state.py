@@ -21,9 +21,15 @@ from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
 _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[\"']?[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
-_VALUE = re.compile(r"\b([a-z]\w{2,30})[\"']?[ :=]{1,3}(-?\d{1,12}\.\d{3,12}(?:e[+-]?\d{1,3})?)\b", re.IGNORECASE)
+_EPOCH = re.compile(r"\bepoch[\"']?[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
+_VALUE = re.compile(
+    r"(?:\b([a-z]\w{2,30})[\"']?|(\|[a-z]\w{0,20}\|))[ :=]{1,3}([-+]?\d{1,12}\.\d{3,12}(?:e[+-]?\d{1,3})?)\b",
+    re.IGNORECASE,
+)
 _OF_GRADIENTS = re.compile(r"grad", re.IGNORECASE)
-_OF_STATE = re.compile(r"^(?!.*(?:grad|loss|decay|update)).*(?:param|weight|model|^[wp]_?norm$)", re.IGNORECASE)
+_OF_STATE = re.compile(
+    r"^(?!.*(?:grad|loss|decay|update)).*(?:param|weight|model|^[wp]_?norm$|^\|[wp]\|$)", re.IGNORECASE
+)
 _LEAST_STEPS = 2
 _RESTORED = re.compile(r"\b(?:restor|resum|load)(?:e|es|ed|ing)?\b.{0,300}", re.IGNORECASE)
 _CHECKPOINT = re.compile(
@@ -73,8 +79,8 @@ class PartedReplicas(Struct, frozen=True):
     name: str
     step: int
     evidence: tuple[Evidence, ...]
-    agreed: str = ""
-    """Another number that they print, on which all of them agree."""
+    why: str = ""
+    """What else shows that they are replicas of each other."""
 
 
 @fact
@@ -120,10 +126,13 @@ def find_parted_replicas(incident: Incident) -> PartedReplicas | None:
     for state in filter(_OF_STATE.search, values):
         everyone = tuple(sorted({rank for said in values[state].values() for rank in said}))
         agreed = next((n for n, steps in values.items() if n != state and _is_agreed(everyone, steps)), None)
-        if agreed and (few := _outvoted(everyone, values[state])):
-            step = min(values[state])
-            shown = [cited[rank, step] for rank in (*few[:1], *everyone) if (rank, step) in cited]
-            return PartedReplicas(everyone, few, state, step, tuple(dict.fromkeys(shown))[:3], agreed)
+        began, later = _since_parted(everyone, values[state])
+        few = _outvoted(everyone, later) if agreed or began else ()
+        if few:
+            step = min(later)
+            shown = [cited[state, rank, step] for rank in (*few[:1], *everyone) if (state, rank, step) in cited]
+            why = f"while all print the same {agreed}" if agreed else "and all printed the same before"
+            return PartedReplicas(everyone, few, state, step, tuple(dict.fromkeys(shown))[:3], why)
     for gradients in filter(_OF_GRADIENTS.search, values):
         for state in filter(_OF_STATE.search, values):
             replicas, held = _alike(values[gradients]), _alike(values[state])
@@ -133,7 +142,7 @@ def find_parted_replicas(incident: Incident) -> PartedReplicas | None:
                 odd = find_odd_restored(incident)
                 named = odd.ranks if odd and set(odd.ranks) <= set(parted[0]) else ()
                 step = min(values[state])
-                shown = [cited[rank, step] for rank in parted[0] if (rank, step) in cited]
+                shown = [cited[state, rank, step] for rank in parted[0] if (state, rank, step) in cited]
                 return PartedReplicas(parted[0], named, state, step, tuple(shown[:3]))
     return None
 
@@ -142,6 +151,14 @@ def _is_agreed(ranks: tuple[int, ...], steps: _Steps) -> bool:
     """All of them print the same number at each step, and another one at the next: they compute it together, as a mean loss."""
     told = [set(said.values()) for said in steps.values() if said.keys() >= set(ranks)]
     return len(told) >= _LEAST_STEPS and all(len(one) == 1 for one in told) and len(set.union(*told)) == len(told)
+
+
+def _since_parted(ranks: tuple[int, ...], steps: _Steps) -> tuple[bool, _Steps]:
+    """Whether all printed the same at first, and what they printed from the first difference on."""
+    shared = [step for step, said in sorted(steps.items()) if said.keys() >= set(ranks)]
+    parted = next((step for step in shared if len(set(steps[step].values())) > 1), None)
+    began = parted is not None and shared[0] < parted
+    return began, {step: said for step, said in steps.items() if parted is not None and step >= parted}
 
 
 def _outvoted(ranks: tuple[int, ...], steps: _Steps) -> tuple[int, ...]:
@@ -155,14 +172,15 @@ def _outvoted(ranks: tuple[int, ...], steps: _Steps) -> tuple[int, ...]:
     return odd if apart and odd and len(ranks) >= _LEAST_RANKS and len(usual) > len(odd) + 1 else ()
 
 
-def _read_values(incident: Incident) -> tuple[dict[str, _Steps], dict[tuple[int, int], Evidence]]:
+def _read_values(incident: Incident) -> tuple[dict[str, _Steps], dict[tuple[str, int, int], Evidence]]:
     found: dict[str, _Steps] = {}
-    cited: dict[tuple[int, int], Evidence] = {}
+    cited: dict[tuple[str, int, int], Evidence] = {}
     for file, rank, line in find_printed(incident):
-        if step := _STEP.search(line.text):
-            for name, value in _VALUE.findall(line.text):
+        if step := _STEP.search(line.text) or _EPOCH.search(line.text):
+            for plain, barred, value in _VALUE.findall(line.text):
+                name = plain or barred
                 found.setdefault(name, {}).setdefault(int(step[1]), {})[rank] = value
-            cited[rank, int(step[1])] = _cite(file, rank, line)
+                cited[name, rank, int(step[1])] = _cite(file, rank, line)
     return found, cited
 
 
