@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import forkpoint
 from forkpoint.model.verdict import Cause, Verdict
 from looping import for_each
 from texts import CLOSED, TORCH, Place, diagnose, raised, torchrun_table
@@ -27,9 +28,32 @@ def in_backward(rank: int) -> str:
     return "".join(f"[rank{rank}]: {line}\n" for line in (*lines, CLOSED))
 
 
-def judged(folder: Path, said: list[str], codes: dict[int, int]) -> Verdict:
+PROGRAM = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def main(loader, model):
+    model = DDP(model)
+    for x in loader:
+        model(x).sum().backward()
+    total = torch.zeros(1)
+    dist.all_reduce(total)
+    MORE
+
+main([], None)
+"""
+
+
+def judged(folder: Path, said: list[str], codes: dict[int, int], more: str = "pass") -> Verdict:
+    """`more`: another line of the program."""
     (first, code), *rest = codes.items()
-    return diagnose(folder, {"console.log": "".join(said) + torchrun_table((first, code), *rest)})
+    given = folder / "given"
+    given.mkdir(parents=True)
+    (given / "console.log").write_text("".join(said) + torchrun_table((first, code), *rest))
+    source = folder / "source"
+    source.mkdir()
+    (source / "other.py").write_text(PROGRAM.replace("MORE", more))
+    return forkpoint.diagnose(forkpoint.read([str(given)]), source=[str(source)])
 
 
 def answer(verdict: Verdict) -> tuple[Cause, tuple[int, ...]]:
@@ -59,8 +83,13 @@ def test_the_only_rank_that_was_ended_between_neighbours_in_backward_took_anothe
 def test_nobody_is_named_where_others_may_be_like_the_rank_that_was_ended(
     tmp_path: Path, what: str, said: list[str], codes: dict[int, int]
 ) -> None:
-    assert judged(tmp_path / what, said, codes).suspects in ((), (3,))
     assert judged(tmp_path / what, said, codes).cause is Cause.INCONCLUSIVE
+
+
+def test_a_rank_may_have_been_ended_in_a_call_that_the_others_had_passed(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, [ended(), in_backward(2), in_backward(4)], FIVE, "dist.broadcast(total, 0)")
+
+    assert verdict.cause is Cause.INCONCLUSIVE
 
 
 # ---------------------------------------------------------------------------------------------------------------------

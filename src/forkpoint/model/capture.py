@@ -148,6 +148,8 @@ class SourceFacts(Struct, frozen=True):
     """Calls whose data has a size that depends on the rank's own data."""
     of_whole_job: frozenset[Lines] = frozenset()
     """Calls of all ranks, not of a group of some."""
+    ops: frozenset[str] = frozenset()
+    """All communication calls that the program makes by itself."""
     own_way: frozenset[Lines] = frozenset()
     """Calls that a rank makes only under a condition on its own data or number."""
     on_one_rank: frozenset[Lines] = frozenset()

@@ -54,6 +54,7 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
         fixed_sizes=_places(places, analysis, are_fixed),
         own_sizes=_places(places, analysis, are_own),
         of_whole_job=whole - messages,
+        ops=frozenset(_ops(analysis)),
         own_way=frozenset(one.lines for one in places if any(_own_tests(one.chain, analysis))),
         on_one_rank=frozenset(one.lines for one in places if any(map(_holds_on_one, _own_tests(one.chain, analysis)))),
         own_order=frozenset(one.lines for one in places if _is_in_own_order(one.chain, analysis)),
@@ -61,6 +62,13 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
         on_the_way=tuple(_on_the_way(words, places, flow)),
         left=left,
     )
+
+
+def _ops(analysis: Analysis) -> Iterator[str]:
+    for function in analysis.communicating():
+        for call in function.calls:
+            if (api := analysis.communication.api(call, function)) is not None and api.kind is not ApiKind.SETUP:
+                yield api.op
 
 
 def _places(

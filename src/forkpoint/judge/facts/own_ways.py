@@ -55,7 +55,11 @@ def find_lone_caller(incident: Incident) -> LoneCaller | None:
 
 
 def find_in_a_branch_of_one(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
-    """The rank of the one side whose line is one rank's alone, under `rank == 0`, if the other side's is not."""
+    """The rank of the one side whose line is one rank's alone, under `rank == 0`, if the other side's is not. Not for messages: stages
+    of a pipeline have lines of their own.
+    """
+    if divergence.how is not PartingKind.METADATA or divergence.channel is not None:
+        return ()
     ways, standings = incident.capture.source.on_one_rank, find_standings(incident)
 
     def is_aside(rank: int) -> bool:
