@@ -48,7 +48,7 @@ from forkpoint.judge.facts.machines import find_unanswering
 from forkpoint.judge.telling.path_headlines import tell_departure
 from forkpoint.judge.telling.phrases import wait_for
 from forkpoint.model.headline import first_words, plain_ranks, with_endings
-from forkpoint.model.incident import Incident, PartingKind
+from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
@@ -82,8 +82,9 @@ def find(incident: Incident) -> Iterator[Finding]:
     if not lost or (2 * len(lost) >= len(incident.timeline.world) and not _may_be_many(lost, incident)):
         return
     ranks = tuple(d.rank for d in lost)
-    divergence = divergence or find_last_slot(PartingKind.ABSENCE, ranks, incident)
-    others = "others wait" if incident.divergence else "the others were last"
+    fork, mixed = _fork(incident), incident.capture.may_mix_attempts
+    divergence = fork or (None if mixed else find_last_slot(PartingKind.ABSENCE, ranks, incident))
+    others = "others wait" if fork else "the others were last"
     where = f"; {others} at {describe_slot(divergence)}" if divergence else ""
     yield Finding(
         detector=NAME,
@@ -135,9 +136,9 @@ def _was_first(lost: Departed, missing: tuple[int, ...], incident: Incident) -> 
 def _headlines(lost: list[Departed], incident: Incident) -> tuple[str, ...]:
     """How they ended, if all ended in the same way."""
     if all(one.how is Departure.DIED for one in lost):
-        return tell_departure(lost, incident.divergence, incident)
+        return tell_departure(lost, _fork(incident), incident)
     ranks = tuple(one.rank for one in lost)
-    wait = wait_for(incident.divergence, ranks, incident)
+    wait = wait_for(_fork(incident), ranks, incident)
     ends = {_plain_end(one, ranks) for one in lost}
     told = ends if len(ends) == 1 else ()
     gone = f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} gone"
@@ -221,10 +222,15 @@ def _own_end(lost: Departed) -> str:
     return f"its log says: {lost.event.text}" if lost.event else _SILENT if lost.silent else "it left no dump"
 
 
+def _fork(incident: Incident) -> Divergence | None:
+    """Where the others wait. Not known if the dumps may be of another attempt than the logs."""
+    return None if incident.capture.may_mix_attempts else incident.divergence
+
+
 def _confidence(lost: Departed, incident: Incident) -> float:
     """Two independent kinds of evidence are decisive: the machine's message and the rank's own log."""
     if lost.how is Departure.DIED:
-        return STRONG if incident.divergence else LIKELY
+        return STRONG if _fork(incident) else LIKELY
     own = lost.event is not None or lost.silent
     if (lost.fault is not None and lost.fault.timely) or lost.kill is not None:
         return DECIDED if own else STRONG

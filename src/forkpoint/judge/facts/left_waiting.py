@@ -9,7 +9,7 @@ from forkpoint.judge.facts.blame import blames_peers, find_closings
 from forkpoint.judge.facts.cite import cite_event, verb
 from forkpoint.judge.facts.departures import Departure, find_departed
 from forkpoint.judge.facts.late_ranks import find_gave_up
-from forkpoint.judge.facts.stacks import Standing, find_standings, is_waiting_for_ranks
+from forkpoint.judge.facts.stacks import MESSAGES, Standing, find_standings, is_waiting_for_ranks
 from forkpoint.model.capture import LeftProgram, OtherWay
 from forkpoint.model.frames import Lines, program_lines, user_place
 from forkpoint.model.headline import first_words, plain_ranks, with_endings
@@ -58,7 +58,10 @@ def find_left_waiting(incident: Incident) -> LeftWaiting | None:
     standings, world = find_standings(incident), incident.timeline.world
     found: list[LeftWaiting] = []
     for place in dict.fromkeys(way.place for way in incident.capture.source.other_ways):
-        waiting = tuple(s for s in standings.values() if s.place == place and is_waiting_for_ranks(s.stack))
+        here = (
+            s for s in standings.values() if s.place == place and s.called not in MESSAGES
+        )  # a partner has lines of its own
+        waiting = tuple(s for s in here if is_waiting_for_ranks(s.stack))
         own = {
             rank: one for rank, one in standings.items() if is_waiting_for_ranks(one.stack)
         }  # known better than by a line

@@ -192,7 +192,7 @@ def _tells_place(event: LogEvent) -> bool:
 # for calls of the whole job. A rank that waits for a part of the job (a tensor-parallel peer, a pipeline stage) is
 # where its peers left it, so nobody is named if the stacks show such groups.
 
-_MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _OF_A_PART = re.compile(
     r"tensor_parallel|pipeline|pipelining|parallel_state|megatron|mesh|expert|moe|schedules?\b|_group\b|sub_?group"
     r"|\b(?:tp|pp|dp|ep|cp)_", re.IGNORECASE
@@ -318,7 +318,7 @@ def _is_of_a_part(standing: Standing) -> bool:
         return False
     named = any(_OF_A_PART.search(f"{short_name(f.filename)} {f.name}") for f in standing.stack)
     inside = {bare_name(frame) for frame in find_last_call(standing.stack)}
-    return named or bool(inside & _MESSAGES) or "group" in standing.code
+    return named or bool(inside & MESSAGES) or "group" in standing.code
 
 
 # ---------------------------------------------------------------------------------------------------------------------
