@@ -31,7 +31,7 @@ _DATA_FILES, _DATA_BYTES = 8, 400
 
 
 @dataclass(slots=True)
-class Marked:
+class MarkedLines:
     """Lines of the program that matter, the most important first, and notes about them."""
 
     order: list[tuple[Module, int]] = field(default_factory=list)
@@ -45,9 +45,9 @@ class Marked:
             self.notes.setdefault((module.path, line), {}).setdefault(note, set()).update(ranks)
 
 
-def mark_lines(case: Case) -> Marked:
+def mark_lines(case: Case) -> MarkedLines:
     """Where ranks are and failed, then the likely forks according to the source analysis, then their callers."""
-    marked, callers = Marked(), Marked()
+    marked, callers = MarkedLines(), MarkedLines()
     for stack, note, ranks in _stacks(case):
         for depth, frame in enumerate(up_to_script(user_frames(stack))):
             module = case.analysis.program.module_at(frame.filename) if case.analysis is not None else None
@@ -90,7 +90,7 @@ class Excerpts:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._marked = mark_lines(case) if case.analysis is not None else Marked()
+        self._marked = mark_lines(case) if case.analysis is not None else MarkedLines()
         self._wanted = [*self._order()] if case.analysis is not None else []
 
     def whole(self) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def _tell_works(work: Work, ranks: dict[int | None, set[int]]) -> str:
 
 
 @dataclass(slots=True)
-class Row:
+class SaidRow:
     """The same line, by its form, on several ranks: one moment of the program."""
 
     form: str
@@ -157,7 +157,7 @@ def tell_printed(case: Case) -> Iterator[str]:
         yield f"({len(rows) - len(kept)} lines left out that repeat in form)"
 
 
-def _read_rows(case: Case) -> tuple[list[Row], set[int]]:
+def _read_rows(case: Case) -> tuple[list[SaidRow], set[int]]:
     by_rank: dict[int, list[tuple[str, int, str]]] = defaultdict(list)
     failed = _first_failures(case.incident.capture.events)
     for file, rank, line in (*find_printed(case.incident), *_of_nobody(case.incident.capture)):
@@ -196,15 +196,17 @@ def _first_failures(events: Iterable[LogEvent]) -> dict[str, int]:
     return found
 
 
-def _rows_of(form: str, told: dict[int, list[tuple[tuple[str, ...], str, int, str, Clock | None]]]) -> Iterator[Row]:
+def _rows_of(
+    form: str, told: dict[int, list[tuple[tuple[str, ...], str, int, str, Clock | None]]]
+) -> Iterator[SaidRow]:
     """Lines belong together if they share a number that rises on every rank, such as the step; else by their ordinal."""
     widths = {len(values) for said in told.values() for values, *_ in said}
     width = widths.pop() if len(widths) == 1 else 0
     step = next((c for c in range(width) if all(_rises([v[c] for v, *_ in said]) for said in told.values())), None)
-    made: dict[object, Row] = {}
+    made: dict[object, SaidRow] = {}
     for rank, said in told.items():
         for number, (values, file, line, text, clock) in enumerate(said):
-            row = made.setdefault(values[step] if step is not None else number, Row(form))
+            row = made.setdefault(values[step] if step is not None else number, SaidRow(form))
             row.says.setdefault(values, []).append((rank, file, line, text))
             if clock is not None:
                 row.clocks[rank] = clock
@@ -217,11 +219,11 @@ def _rises(numbers: Sequence[str]) -> bool:
     return len(numbers) > 1 and all(n.isdigit() for n in numbers) and all(int(a) < int(b) for a, b in pairwise(numbers))
 
 
-def _weigh(rows: Sequence[Row], heard: set[int]) -> list[Row]:
+def _weigh(rows: Sequence[SaidRow], heard: set[int]) -> list[SaidRow]:
     """For each form: the first and last place at which ranks differ although they agree elsewhere; and lines that only some ranks
     printed.
     """
-    forms: dict[str, list[Row]] = defaultdict(list)
+    forms: dict[str, list[SaidRow]] = defaultdict(list)
     for row in rows:
         forms[row.form].append(row)
     kept: set[int] = set()
@@ -241,7 +243,7 @@ def _weigh(rows: Sequence[Row], heard: set[int]) -> list[Row]:
     return [row for row in rows if id(row) in kept]
 
 
-def _tell_row(case: Case, row: Row, heard: set[int]) -> Iterator[str]:
+def _tell_row(case: Case, row: SaidRow, heard: set[int]) -> Iterator[str]:
     variants = sorted(row.says.items(), key=lambda item: (-len(item[1]), item[1][0][0]))
     when = _of_day(min(row.clocks.values())) if row.clocks else ""
     if row.clocks and max(row.clocks.values()) != min(row.clocks.values()):

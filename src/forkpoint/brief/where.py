@@ -38,7 +38,7 @@ _LONG = 120
 
 
 @dataclass(slots=True)
-class Standing:
+class SeenTogether:
     """Ranks that are in the same place."""
 
     calls: tuple[Position, ...]
@@ -50,21 +50,21 @@ class Standing:
     """(Which of the calls, what it is, its group and number) -> ranks."""
 
 
-def find_standings(case: Case) -> list[Standing]:
+def find_standings(case: Case) -> list[SeenTogether]:
     """Suspects and members of small cohorts first."""
     timeline = case.incident.timeline
     live: dict[int, list[LiveStack]] = {}
     for stack in case.incident.capture.stacks:
         live.setdefault(stack.rank, []).append(stack)
     finished = find_last_finished(timeline, {rank for rank in timeline.world if not timeline.positions.get(rank)})
-    found: dict[object, Standing] = {}
+    found: dict[object, SeenTogether] = {}
     for rank in timeline.world:
         calls = tuple(timeline.positions.get(rank, ()))[:_CALLS]
         are_open = bool(calls)
         calls = calls or ((finished[rank],) if rank in finished else ())
         seen = tuple(live.get(rank, ()))
         key = (are_open, rank in timeline.blind, *map(_call_key, calls), *map(_stack_key, seen))
-        one = found.setdefault(key, Standing(calls, are_open, seen))
+        one = found.setdefault(key, SeenTogether(calls, are_open, seen))
         one.ranks.append(rank)
         for number, call in enumerate(calls):
             one.slots.setdefault((number, tell_op(call.op), _tell_slot(call)), []).append(rank)
@@ -126,7 +126,7 @@ def tell_where(case: Case) -> Iterator[str]:
         yield f"{name_ranks(rest, _RANGES)}: {len(found) - _ENTRIES} more kinds of standing (table, threads)"
 
 
-def _tell(case: Case, one: Standing) -> Iterator[str]:
+def _tell(case: Case, one: SeenTogether) -> Iterator[str]:
     who = name_ranks(one.ranks, _RANGES)
     shown: set[tuple[Frame, ...]] = set()
     if not one.calls and not one.live:
@@ -150,7 +150,7 @@ def _last_words(case: Case, ranks: Sequence[int]) -> Iterator[str]:
         yield f"   the last that rank {rank} printed ({plain_name(case.name_inside(last.file))}:{last.where.removeprefix('line ')}) |{shortened(case, last.says, _LONG)}"
 
 
-def _tell_slots(one: Standing, number: int) -> str:
+def _tell_slots(one: SeenTogether, number: int) -> str:
     """The call and its number; what differs between ranks of one entry is shown for each, or for one example of many."""
     told = {(what, slot): ranks for (of, what, slot), ranks in one.slots.items() if of == number}
     whats, slots = list(dict.fromkeys(what for what, _ in told)), list(dict.fromkeys(slot for _, slot in told))

@@ -268,23 +268,23 @@ def _timeout_ms(event: LogEvent) -> int:
     return event.work.timeout_ms if event.work else int(event.detail("ms") or 0)
 
 
-class Moment(Struct, frozen=True):
+class PrintedTime(Struct, frozen=True):
     second: int
     dated: bool
     """Seconds since 1970; otherwise since midnight."""
 
 
-def _last_second(rank: int, incident: Incident) -> Moment | None:
+def _last_second(rank: int, incident: Incident) -> PrintedTime | None:
     """The second of the last line that its program printed with a time."""
     said = (moment_of(line) for _, speaker, line in reversed(find_printed(incident)) if speaker == rank)
     return next((one for one in said if one), None)
 
 
-def moment_of(line: PrintedLine) -> Moment | None:
+def moment_of(line: PrintedLine) -> PrintedTime | None:
     stamp = read_stamp(line.time or find_time(line.text) or "")
     if stamp is not None and (second := stamp.seconds(_NEAR)) is not None:
-        return Moment(second, dated=True)
+        return PrintedTime(second, dated=True)
     if epoch := _EPOCH.search(line.text[:_NEAR_START]):
-        return Moment(int(epoch[1]), dated=True)
+        return PrintedTime(int(epoch[1]), dated=True)
     clock = _CLOCK.match(line.text)
-    return Moment(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]), dated=False) if clock else None
+    return PrintedTime(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]), dated=False) if clock else None
