@@ -169,6 +169,13 @@ def test_the_fork_is_shown_as_compilers_show_an_error() -> None:
     assert "          rank 0: elsewhere, all_reduce [2] Float (entering), from metrics.py:15" in text
 
 
+def test_a_line_that_explains_nothing_is_not_said_to_be_where_ranks_diverged() -> None:
+    bare = tuple(replace(site, why=None) for site in QUOTED.sites)
+
+    assert any("diverged here" in line for line in lines(QUOTED))
+    assert not any("diverged here" in line for line in lines(replace(QUOTED, sites=bare)))
+
+
 def test_code_wider_than_the_screen_goes_on_in_the_next_line_with_the_caret_where_the_condition_is() -> None:
     wide = "    if all(torch.isfinite(parameter.grad).all() for parameter in model.parameters()) and is_main_process():"
     quote = replace(

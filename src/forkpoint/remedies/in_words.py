@@ -6,7 +6,7 @@ from forkpoint.remedies.together import is_paired, matters
 from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, shortened
 
-_NO_CALL = "At {where}, look at what only some ranks do: limit its duration, or do it before the step in which the others wait."
+_NO_CALL = "At {where}, look at what only some ranks do: it must make no call that the others do not make, and take no longer than they wait."
 _PAIRED = (
     "At {where}, each rank must make the call{step} exactly once, whichever path it takes through {function}: make it on "
     "all ranks, outside the branches."

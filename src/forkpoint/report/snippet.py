@@ -152,13 +152,13 @@ def _with_caret(rows: list[Text], margin: str, site: Site, verdict: Verdict, wid
 
 
 def _diverged(site: Site, verdict: Verdict) -> str:
-    """Of a rank that is stuck or gone nothing shows that it left the path of the others here."""
+    """Of a rank that is stuck or gone nothing shows that it left the path of the others here, nor does a line where ranks wait."""
     who, is_are = name_ranks(verdict.suspects, 2), "is" if len(verdict.suspects) == 1 else "are"
     if not verdict.suspects:
         return ""
     if "stuck here" in (site.why or ""):
         return f"{who} {is_are} here"
-    return f"{who} diverged here" if verdict.divergence and verdict.cause in _FORKS else ""
+    return f"{who} diverged here" if site.why and verdict.divergence and verdict.cause in _FORKS else ""
 
 
 def _code(margin: str, code: str, here: str, width: int) -> list[Text]:
