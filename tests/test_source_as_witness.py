@@ -541,6 +541,24 @@ def test_a_line_under_a_condition_of_the_rank_or_its_data_is_not_on_the_way_of_a
     assert [line for place in facts.on_one_rank for _, line in place[:1]] == ([6] if one else [])
 
 
+def test_a_call_that_the_others_make_in_the_other_arm_is_one_of_all_ranks(tmp_path: Path) -> None:
+    program = """
+    rank = dist.get_rank()
+
+    def save(x, parts):
+        if rank == 0:
+            dist.gather(x, parts)  # aside
+        else:
+            dist.gather(x)
+
+    save(torch.ones(4), None)  # start
+    """
+    job = Job(tmp_path, program)
+    job.stands(0, "aside", "save", call="gather")
+
+    assert not job.facts().on_one_rank
+
+
 @for_each(
     ("leaves", "one"),
     [("rank != 0", True), ("len(x) > 3 or not is_main_process()", True), ("rank != 0 and len(x) > 3", False)],

@@ -22,7 +22,7 @@ from forkpoint.source.code import Function
 from forkpoint.source.flow import Point, Turn, ends_process
 from forkpoint.source.sizes import are_fixed, are_own
 from forkpoint.source.switches import left_before
-from forkpoint.source.syntax import Loop, enclosing, guards, last_word, spans, test_of
+from forkpoint.source.syntax import Loop, branches_and_loops, enclosing, guards, last_word, spans, test_of
 
 _MAKE_GROUPS = frozenset(
     {"new_group", "new_subgroups", "split_group", "init_device_mesh", "DeviceMesh", "initialize_model_parallel"}
@@ -126,6 +126,8 @@ class _OwnTest(Struct, frozen=True):
     """At that line. False in an `else`, and behind `if ...: return`."""
     by_rank: bool
     """It depends on the rank's number, for certain."""
+    alone: bool
+    """Ranks for which it is otherwise make no call instead: `if rank == 0: gather(x, all) else: gather(x)` is one call of all."""
 
 
 def _own_tests(chain: Chain, analysis: Analysis) -> Iterator[_OwnTest]:
@@ -136,14 +138,26 @@ def _own_tests(chain: Chain, analysis: Analysis) -> Iterator[_OwnTest]:
             reasons = analysis.differences.test(test, place.function).reasons
             by_rank = any(r.origin is Origin.RANK and r.strength is Strength.CERTAIN for r in reasons)
             if by_rank or any(r.origin in _PER_DATA and r.strength is not Strength.POSSIBLE for r in reasons):
-                yield _OwnTest(test, holds, by_rank)
+                yield _OwnTest(
+                    test, holds, by_rank, _is_silent(_other_arm(test, holds, place.function), place.function, analysis)
+                )
 
 
 def _holds_on_one(own: _OwnTest) -> bool:
     """`rank == 0`, `is_main_process()`, alone or as one of several conditions that all must hold; also as `if rank != 0: return`."""
     joined = ast.And if own.holds else ast.Or
     parts = own.test.values if isinstance(own.test, ast.BoolOp) and isinstance(own.test.op, joined) else [own.test]
-    return own.by_rank and any(_is_one_rank(part) if own.holds else _is_any_other(part) for part in parts)
+    return own.by_rank and own.alone and any(_is_one_rank(part) if own.holds else _is_any_other(part) for part in parts)
+
+
+def _other_arm(test: ast.expr, holds: bool, function: Function) -> list[ast.stmt]:
+    node = next((n for n in branches_and_loops(function) if isinstance(n, ast.If) and n.test is test), None)
+    return [] if node is None else node.orelse if holds else node.body
+
+
+def _is_silent(block: list[ast.stmt], function: Function, analysis: Analysis) -> bool:
+    calls = [node for statement in block for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return not any(analysis.communication.reach(call, function) for call in calls)
 
 
 def _is_any_other(test: ast.expr) -> bool:

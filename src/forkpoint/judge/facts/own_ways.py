@@ -60,7 +60,11 @@ def find_in_a_branch_of_one(divergence: Divergence, incident: Incident) -> tuple
     """
     if divergence.how is not PartingKind.METADATA or divergence.channel is not None:
         return ()
-    ways, standings = incident.capture.source.on_one_rank, find_standings(incident)
+    ways = incident.capture.source.on_one_rank
+    # With NCCL a host is not in the call in which its GPU waits.
+    standings = {
+        r: s for r, s in find_standings(incident).items() if is_waiting_for_ranks(s.stack) and _blocks(r, incident)
+    }
 
     def is_aside(rank: int) -> bool:
         places = {program_lines(c.stack) for c in divergence.cohorts if rank in c.ranks and c.stack}
@@ -69,6 +73,11 @@ def find_in_a_branch_of_one(divergence: Divergence, incident: Incident) -> tuple
     aside = [side for side in divergence.sides if len(side) == 1 and is_aside(side[0])]
     others = [rank for side in divergence.sides for rank in side if aside and rank not in aside[0]]
     return aside[0] if len(aside) == 1 and others and not any(map(is_aside, others)) else ()
+
+
+def _blocks(rank: int, incident: Incident) -> bool:
+    trace = incident.timeline.traces.get(rank)
+    return trace is None or trace.comm_lib == "gloo"
 
 
 def may_be_of_two_threads(divergence: Divergence, incident: Incident) -> bool:
