@@ -224,7 +224,7 @@ def test_a_rank_that_worked_alone_for_longer_than_the_timeout_came_too_late_what
     verdict = _uploads(tmp_path, 46)
 
     assert (verdict.cause, verdict.suspects) == (Cause.STRAGGLER, (0,))
-    assert "24 s of work" in verdict.summary
+    assert "worked on for 24 s" in verdict.summary
 
 
 @for_each(

@@ -1,5 +1,6 @@
 """What the source says of the lines at which ranks were seen decides between readings that calls and stacks leave open."""
 
+import ast
 import textwrap
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from forkpoint.model.verdict import Action, Cause, Verdict
 from forkpoint.source.analysis import analyse
 from forkpoint.source.builtin_calls import name_builtins
 from forkpoint.source.program import read_program
-from forkpoint.source.witness import read_witness
+from forkpoint.source.witness import holds_on_one_rank, read_witness
 from looping import for_each
 from texts import TIMED_OUT, TORCH, raised, stack
 
@@ -528,6 +529,7 @@ def around(folder: Path, condition: str = "True", order: str = "[1, 2]") -> Sour
         ("rank == 0", True, True),
         ("rank == 0 and batch.sum() > 3", True, True),
         ("rank % 2 == 0", True, False),
+        ("rank == 0 and is_local_main_process()", True, True),
         ("bool((batch == 3).any())", True, False),
         ("len(loader) > 3 or True", False, False),
     ],
@@ -592,3 +594,21 @@ def test_a_call_for_each_element_of_a_set_comes_in_an_order_of_each_process(
     facts = around(tmp_path / str(abs(hash(order))), order=order)
 
     assert [line for place in facts.own_order for _, line in place[:1]] == ([9] if own else [])
+
+
+@for_each(
+    ("condition", "one"),
+    [
+        ("rank == 0", True),
+        ("dist.get_rank() == 0", True),
+        ("self.is_main_process", True),
+        ("state.is_world_process_zero", True),
+        ("dist.get_rank(group) == 0", False),
+        ("dp_rank == 0", False),
+        ("local_rank == 0", False),
+        ("is_local_main_process()", False),
+        ("remaining", False),
+    ],
+)
+def test_a_number_or_name_that_several_ranks_have_alike_is_not_of_one_rank(condition: str, one: bool) -> None:
+    assert holds_on_one_rank(ast.parse(condition, mode="eval").body) is one

@@ -47,6 +47,7 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
     alone = not any(last_word(c.func) in _MAKE_GROUPS for f in analysis.program.functions() for c in f.calls)
     messages = _places(places, analysis, _is_message)
     whole = frozenset(one.lines for one in places) if alone else _places(places, analysis, _names_no_group)
+    own = {one.lines: list(_own_tests(one.chain, analysis)) for one in places}
     words = {} if flow.places.misfits else read_words(capture, flow)
     left = tuple(_left_program(words, flow))
     words = {} if capture.cut_logs else words  # what follows needs the line that was really the last
@@ -55,8 +56,8 @@ def read_witness(capture: Capture, analysis: Analysis) -> SourceFacts:
         own_sizes=_places(places, analysis, are_own),
         of_whole_job=whole - messages,
         ops=frozenset(_ops(analysis)),
-        own_way=frozenset(one.lines for one in places if any(_own_tests(one.chain, analysis))),
-        on_one_rank=frozenset(one.lines for one in places if any(map(_holds_on_one, _own_tests(one.chain, analysis)))),
+        own_way=frozenset(lines for lines, tests in own.items() if tests),
+        on_one_rank=frozenset(lines for lines, tests in own.items() if any(map(_holds_on_one, tests))),
         own_order=frozenset(one.lines for one in places if _is_in_own_order(one.chain, analysis)),
         other_ways=tuple(_other_ways(words, places, flow)),
         on_the_way=tuple(_on_the_way(words, places, flow)),
@@ -114,7 +115,13 @@ def _names_no_group(call: ast.Call, function: Function, analysis: Analysis) -> b
 # ---------------------------------------------------------------------------------------------------------------------
 # Conditions and loops around a line that need not be alike on all ranks.
 
-_ONE_RANK = re.compile(r"main|zero|master|chief|leader|primary|coordinator|(?:first|last)_?(?:rank|stage)|rank_?0")
+_ONE_RANK = re.compile(
+    r"_?(?:is_?)?(?:the_)?(?:world_|global_)?(?:main|master|chief|leader|primary|coordinator)(?:_?(?:process|rank))?"
+    r"|_?is_(?:world_process|global|global_rank|rank)_?(?:zero|0)"
+)
+"""Names of conditions that hold on one rank of the whole job. Not `is_local_main_process`: each node has one."""
+_GLOBAL_RANK = frozenset({"rank", "_rank", "global_rank", "world_rank", "get_rank", "process_index", "rank_id"})
+"""Not `dp_rank` or `local_rank`, which several ranks have alike."""
 _PER_DATA = frozenset({Origin.LOCAL_DATA, Origin.RANDOM, Origin.TIME, Origin.FILES, Origin.EXCEPTION, Origin.MEMORY})
 
 
@@ -147,7 +154,11 @@ def _holds_on_one(own: _OwnTest) -> bool:
     """`rank == 0`, `is_main_process()`, alone or as one of several conditions that all must hold; also as `if rank != 0: return`."""
     joined = ast.And if own.holds else ast.Or
     parts = own.test.values if isinstance(own.test, ast.BoolOp) and isinstance(own.test.op, joined) else [own.test]
-    return own.by_rank and own.alone and any(_is_one_rank(part) if own.holds else _is_any_other(part) for part in parts)
+    return (
+        own.by_rank
+        and own.alone
+        and any(holds_on_one_rank(part) if own.holds else _is_any_other(part) for part in parts)
+    )
 
 
 def _other_arm(test: ast.expr, holds: bool, function: Function) -> list[ast.stmt]:
@@ -163,23 +174,30 @@ def _is_silent(block: list[ast.stmt], function: Function, analysis: Analysis) ->
 def _is_any_other(test: ast.expr) -> bool:
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return _is_one_rank(operand)
+            return holds_on_one_rank(operand)
         case ast.Compare(left=left, ops=[ast.NotEq()], comparators=[ast.Constant(value=int())]):
-            return "rank" in (last_word(left) or "").lower()
+            return _is_global_rank(left)
         case _:
             return False
 
 
-def _is_one_rank(test: ast.expr) -> bool:
+def holds_on_one_rank(test: ast.expr) -> bool:
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int())]):
-            return "rank" in (last_word(left) or "").lower()
+            return _is_global_rank(left)
         case ast.Call(func=func):
-            return _is_one_rank(func)
+            return holds_on_one_rank(func)
         case ast.Name() | ast.Attribute():
-            return bool(_ONE_RANK.search((last_word(test) or "").lower()))
+            return bool(_ONE_RANK.fullmatch((last_word(test) or "").lower()))
         case _:
             return False
+
+
+def _is_global_rank(value: ast.expr) -> bool:
+    """`rank`, `self.rank`, `dist.get_rank()`; a group's `get_rank(group)` is a number within it."""
+    if isinstance(value, ast.Call):
+        return not value.args and not value.keywords and _is_global_rank(value.func)
+    return (last_word(value) or "").lower() in _GLOBAL_RANK
 
 
 def _is_in_own_order(chain: Chain, analysis: Analysis) -> bool:

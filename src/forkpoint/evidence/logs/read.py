@@ -362,11 +362,11 @@ class LogReader:
 
     def _begin(self, line: ParsedLine, number: int) -> None:
         """Takes a line that no block took: it opens a block, is an event, or is ignored."""
-        base = base_event(line, self._file, number, self._rank if self._spawned is None else self._spawned)
+        base = base_event(line, self._file, number, self._rank)
         message = line.message
         if message.startswith((TRACEBACK, "  + Exception Group Traceback", "Exception Group Traceback")):
-            chain = self._chains.pop(line.speaker, None)
-            self._hold(TracebackBlock(base, chain), line, number)
+            base = base if self._spawned is None else replace(base, rank=self._spawned)
+            self._hold(TracebackBlock(base, self._chains.pop(line.speaker, None)), line, number)
             return
         found = match_line(message)
         if found is None:

@@ -94,9 +94,9 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         yield _told(worked.ranks, f"{told} and {gave_up}", worked.evidence, (plain,))
         return
     if (late := find_late_by_own_clock(incident)) is not None:
-        came = f"{name_ranks(late.ranks)} came to the call after {late.seconds} s of work that only {verb(late.ranks, 'it', 'they')} did"
+        came = f"{name_ranks(late.ranks)} worked on for {late.seconds} s before {verb(late.ranks, 'it', 'they')} reached the call"
         gone = f"{late.waited} had given up there after {late.timeout_ms / 1000:g} s"
-        plain = f"{plain_ranks(late.ranks)} worked alone for {late.seconds} s before the call in which {late.waited}"
+        plain = f"{plain_ranks(late.ranks)} worked on for {late.seconds} s before the call in which {late.waited}"
         yield _told(
             late.ranks, f"{came}; {gone}", late.evidence, (f"{plain} gave up after {late.timeout_ms / 1000:g} s",)
         )

@@ -13,6 +13,7 @@ from forkpoint.judge.facts.printed_values import own_logs
 from forkpoint.judge.facts.rounds import find_rounds, is_at_own_work
 from forkpoint.judge.facts.stacks import find_standings, waits_for_all
 from forkpoint.model.frames import Lines, in_side_thread, program_lines
+from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.log import LogEvent, LogKind, PrintedLine
 from forkpoint.model.verdict import Evidence
@@ -124,7 +125,7 @@ def find_late_by_own_clock(incident: Incident) -> WorkedOn | None:
         return None
     lines = [find_lines(incident)[rank][-1] for rank in late]
     cited = (*lines[:2], *(cite_event(closed[rank]) for rank in late), *map(cite_event, list(gave_up.values())[:3]))
-    return WorkedOn(tuple(late), min(late.values()), timeout_ms, cited, name_ranks(list(gave_up)))
+    return WorkedOn(tuple(late), min(late.values()), timeout_ms, cited, plain_ranks(list(gave_up)))
 
 
 def _worked_alone(rank: int, others: set[int], incident: Incident) -> int:
