@@ -205,8 +205,8 @@ def find_counted_waits(timeline: Timeline) -> tuple[CountedWait, ...]:
 
 
 def find_counted(timeline: Timeline) -> Divergence | None:
-    """The call that ranks with nothing pending in any group have not reached; None if several such calls lack different ranks,
-    because any of them may have come first.
+    """The call that some ranks have not reached although they have nothing pending in any group. None if several calls miss different
+    ranks: any of them may have come first.
     """
     waits = find_counted_waits(timeline)
     free = frozenset(r for w in waits for r in w.absent if not has_pending(r, timeline))

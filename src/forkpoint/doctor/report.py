@@ -64,7 +64,7 @@ class DoctorCheck:
     """What goes wrong in a job if it is bad."""
     look: Callable[[System], CheckResult]
     broken: Mapping[str, Any]
-    """What to break on a machine so that this check is bad there (`broken.py`)."""
+    """What makes this check fail on a test machine; `broken.py` applies it."""
 
 
 _CHECKS = Path(__file__).with_name("checks.toml")

@@ -37,14 +37,14 @@ class _Parting:
     """Among all items that the disturbed rank's loops gave."""
     line: Line
     again: bool
-    """After a while, both ranks had got the same items."""
+    """At some later point, both ranks had been given the same set of items."""
     known: bool
-    """Each item that they got from here on had come before."""
+    """Every item from here on had already been given earlier in the run."""
 
 
 def find_reordered(folder: Path, rank: int, other: int, analysis: Analysis) -> ReorderedLoop | None:
-    """The first loop whose body got different items on the two ranks after the disturbance, if they had been the same before. Only
-    their order differs if the ranks had got the same ones after a while, or if the source sorts them and each is known from before.
+    """The first loop that gave the two ranks different items after the disturbance, and equal ones before it. It only reordered them if
+    both ranks later had the same items, or if the source sorts them and every item is a known one.
     """
     (before, mine), theirs = read_items(folder, rank), _flat(read_items(folder, other))
     found = [_part(line, before, mine, theirs) for line in dict.fromkeys(at for at, _ in mine)]

@@ -1,7 +1,9 @@
 """What a program calls its ranks at the start of the lines of a shared console, and how many ranks it says there are.
 
-2026-11-19 23:19:35,990 stage2 | step 0 0.062s        [23:32:46][server] serving 4 workers
-2026-11-19 23:19:35,991 stage1 | step 0 0.054s        [23:32:46][worker-1] step 0 loss 2.0853
+    2026-11-19 23:19:35,990 stage2 | step 0 0.062s        [23:32:46][server] serving 4 workers
+    2026-11-19 23:19:35,991 stage1 | step 0 0.054s        [23:32:46][worker-1] step 0 loss 2.0853
+
+Nothing in a single line shows that such a word means a rank; only all lines together do.
 """
 
 import re

@@ -13,6 +13,7 @@ from forkpoint.judge.facts.stacks import find_standings, is_communicating
 from forkpoint.judge.facts.symptom import (
     all_said_done,
     is_finishing,
+    launcher_stops,
     moved_on,
     only_values_tell,
     say_done,
@@ -28,7 +29,6 @@ _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b
 _FEW = 7
 """Number of dumps of which a three-quarters share is not chance: in a job that hangs, all are taken at the same calls."""
 _BY_A_PERSON = "KeyboardInterrupt"
-_LAUNCHER_STOPPED = "agent-stopped"
 _STOPPED = "the launcher was told to stop while the job was printing, and no log reports a failure before that"
 _ENOUGH_LINES = 10
 """With times, to know how long the program is silent at most while it runs."""
@@ -174,7 +174,7 @@ def _was_stopped_while_it_printed(incident: Incident) -> bool:
     """A signal came to the launcher no longer after the program's last line than the program had been silent before: somebody who
     stops a job that hangs has waited longer. The times are those of one log.
     """
-    stops = {e.file: e for e in reversed(incident.capture.events) if e.pattern == _LAUNCHER_STOPPED and e.time}
+    stops = {e.file: e for e in reversed(launcher_stops(incident)) if e.time}
     return any(_printed_until(event, incident.capture.printed.get(file, ())) for file, event in stops.items())
 
 
@@ -227,7 +227,7 @@ def _interrupted(incident: Incident) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for event in incident.capture.events:
-        by_launcher = event.pattern == _LAUNCHER_STOPPED or event.kind is LogKind.CANCELLED
+        by_launcher = event in launcher_stops(incident) or event.kind is LogKind.CANCELLED
         if event.exception == _BY_A_PERSON or by_launcher:
             found.setdefault(event.file, event.line)
     if _were_all_told_to_stop(incident):

@@ -89,7 +89,7 @@ def _up(number: int, step: int) -> int:
 # are in, and the message fits that call: then the peer did the same as many others. Where the rank itself was is known
 # from faulthandler, which prints all stacks when a process aborts.
 
-_BY_GLOO = "gloo-sizes-differ"
+BY_GLOO = "gloo-sizes-differ"
 _COLLECTIVES = frozenset({
     *("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_to_all"),
     *("all_to_all_single", "broadcast", "gather", "scatter", "reduce", "all_gather_object", "broadcast_object_list"),
@@ -264,7 +264,7 @@ def _came_with_own_size(refused: list[LogEvent], standings: dict[int, Standing],
 
 def _refused_and_stood(incident: Incident) -> tuple[LogEvent, LiveStack] | None:
     """The only rank that refused, and where it was when it aborted: its stacks come after the line that says so."""
-    events = [e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER and e.pattern == _BY_GLOO]
+    events = [e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER and e.pattern == BY_GLOO]
     if len({e.rank for e in events}) != 1 or not events[0].detail("sent"):
         return None
     event = events[0]

@@ -14,7 +14,7 @@ from msgspec import Struct
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.judge.facts.blame import find_exits
 from forkpoint.judge.facts.cite import cite_event, verb
-from forkpoint.judge.facts.refusal import message_lengths, refused_sizes
+from forkpoint.judge.facts.refusal import BY_GLOO, message_lengths, refused_sizes
 from forkpoint.judge.facts.rounds import is_in_step
 from forkpoint.judge.facts.stacks import Standing, find_standings, is_waiting_for_ranks
 from forkpoint.model.frames import Lines, bare_name, is_python, program_lines, user_place
@@ -24,7 +24,6 @@ from forkpoint.model.log import LogEvent
 from forkpoint.model.verdict import Evidence
 from forkpoint.model.world import ProcessGroup, name_ranks
 
-_BY_GLOO = "gloo-sizes-differ"
 _IN_A_RING = "all_reduce"
 _ABORT = "SIGABRT"
 _AGREE = 2
@@ -68,7 +67,7 @@ class RefusedApart(Struct, frozen=True):
 @fact
 def find_refused_apart(incident: Incident) -> RefusedApart | None:
     """None also if more than one size was refused, or if the ranks that were ended are not fewer than half."""
-    events = {e.rank: e for e in refused_sizes(incident) if e.pattern == _BY_GLOO and e.rank is not None}
+    events = {e.rank: e for e in refused_sizes(incident) if e.pattern == BY_GLOO and e.rank is not None}
     sizes = {(e.detail("sent"), e.detail("expected")) for e in events.values()}
     world, timeline = set(incident.timeline.world), incident.timeline
     standings = {r: s for r, s in find_standings(incident).items() if r in world - events.keys()}
@@ -121,7 +120,7 @@ def find_unlike_senders(incident: Incident) -> UnlikeSenders | None:
     """Several ranks were ended in an all_to_all, each because it got the same larger size than the same one that it expected: they
     agree among themselves. All others were in it, too, and sent more. All printed the same rounds, so none is some calls off.
     """
-    events = {e.rank: e for e in refused_sizes(incident) if e.pattern == _BY_GLOO and e.rank is not None}
+    events = {e.rank: e for e in refused_sizes(incident) if e.pattern == BY_GLOO and e.rank is not None}
     sizes = {(e.detail("sent"), e.detail("expected")) for e in events.values()}
     rest, standings = sorted(set(incident.timeline.world) - events.keys()), find_standings(incident)
     if len(events) < _AGREE or not rest or len(rest) > len(events) or len(sizes) != 1:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
-from forkpoint.model.log import LogKind
+from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import SYNCHRONISING, OpState
 from forkpoint.model.verdict import Coverage, Symptom
 from forkpoint.model.world import name_ranks
@@ -85,6 +85,12 @@ def stands_still(incident: Incident) -> bool:
     """Every main thread waits for another thread, or was seen twice at the same place, or a watch saw nothing move."""
     held = {s.rank for s in incident.capture.stacks if s.thread or s.seen > 1}
     return _stood_still(incident) or (bool(held) and held >= set(incident.timeline.world))
+
+
+@fact
+def launcher_stops(incident: Incident) -> tuple[LogEvent, ...]:
+    """A launcher's lines that it was itself told to stop."""
+    return tuple(e for e in incident.capture.events if e.pattern == "agent-stopped")
 
 
 @fact

@@ -17,7 +17,7 @@ from forkpoint.judge.facts.stacks import (
     find_standings,
     is_waiting_for_ranks,
 )
-from forkpoint.judge.facts.symptom import has_ops, knows_nothing, stands_still, without_dumps
+from forkpoint.judge.facts.symptom import has_ops, knows_nothing, launcher_stops, stands_still, without_dumps
 from forkpoint.judge.facts.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.judge.hypotheses.asking import ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
 from forkpoint.judge.hypotheses.candidates import find_seen_waiting, find_unheard
@@ -295,7 +295,7 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
 
 def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
     """The given evidence agrees and shows no failure."""
-    stopped = any(e.kind is LogKind.AGENT_STOP and e.pattern == "agent-stopped" for e in incident.capture.events)
+    stopped = bool(launcher_stops(incident))
     failed = any(e.is_failure or (e.kind is LogKind.COMMAND_FAILED and not stopped) for e in incident.capture.events)
     told = failed or stands_still(incident) or incident.outlived_timeout
     absent = without_dumps(incident)

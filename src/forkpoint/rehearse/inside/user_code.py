@@ -153,7 +153,7 @@ _PATH_READS: Final = ("open", "read_bytes", "read_text")
 _COMPUTING: Final = ("builtins", "math", "re", "copy")
 """Their functions (`repr`, `re.match`) ask nothing of the operating system; `open` is of another module."""
 _FORMATS: Final = ("json", "pickle", "_pickle")
-"""The same for those of their functions that work on text in memory."""
+"""Their functions that work on text in memory (`json.dumps`) ask nothing either; those that write to a file do."""
 _NOT_OUTSIDE: Final = (
     "builtins",
     "torch",
